@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 
 use crate::base::error::{Exit, Fault};
 use crate::base::log::{self, LogStream, Style};
@@ -63,7 +63,7 @@ fn execute(
     style: impl FnOnce(bool, Option<LogFormat>) -> Style,
     errors: &mut dyn Write,
 ) -> Exit {
-    let args = match Args::try_parse_from(words) {
+    let args = match Args::of(words.into_iter().collect()) {
         Ok(args) => args,
         Err(error) => {
             // For clap, help and version are errors that belong to standard output.

@@ -1,5 +1,6 @@
 //! `walrelay outbox list | retry | handover`: the rows of a polled table.
 
+use std::collections::BTreeSet;
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
 
@@ -171,7 +172,7 @@ async fn retry(
             "their dead letters stay open and could be replayed, too: walrelay dlq discard ID",
         );
     }
-    let wanted = args.ids.len() as u64;
+    let wanted = args.ids.iter().collect::<BTreeSet<_>>().len() as u64;
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
 }
 

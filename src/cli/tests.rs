@@ -1,6 +1,6 @@
 use super::*;
 use args::{ConfigAction, DlqAction, OutputFormat, SlotAction};
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser as _};
 
 fn parse(line: &str) -> Args {
     Args::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
@@ -21,6 +21,16 @@ fn global_flags_stand_before_or_after_the_command() {
         assert_eq!(request.file, Some("a.toml".into()));
         assert_eq!(request.settings, ["x.y=1", "x.z=2"]);
         assert_eq!(request.slot.as_deref(), Some("s"));
+    }
+}
+
+#[test]
+fn what_is_set_on_both_sides_of_a_command_is_refused_and_not_left_out() {
+    let of = |line: &str| Args::of(line.split(' ').map(Into::into).collect());
+    let both = of("walrelay --set x.y=1 slot drop --set x.z=2").err().unwrap();
+    assert!(both.to_string().contains("every --set before the command"), "{both}");
+    for line in ["walrelay --set x.y=1 --set=x.z=2 run", "walrelay run --set=x.y=1 --set x.z=2"] {
+        assert_eq!(of(line).unwrap().request().settings, ["x.y=1", "x.z=2"]);
     }
 }
 

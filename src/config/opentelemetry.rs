@@ -10,8 +10,10 @@ const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
 
 pub(crate) fn environment(tree: &mut Tree) {
     let of = |name: &str| tree.variables.get(name).map(|it| it.trim());
-    let is_off =
-        of("OTEL_SDK_DISABLED") == Some("true") || of("OTEL_TRACES_EXPORTER") == Some("none");
+    let sampler = of("OTEL_TRACES_SAMPLER").unwrap_or_default();
+    let is_off = of("OTEL_SDK_DISABLED") == Some("true")
+        || of("OTEL_TRACES_EXPORTER") == Some("none")
+        || sampler.ends_with("always_off");
     // An endpoint for another protocol would answer every request with an error.
     let other_protocol = of(PROTOCOL).is_some_and(|it| it != "http/protobuf");
     // A machine may set these for its other services.
@@ -19,7 +21,6 @@ pub(crate) fn environment(tree: &mut Tree) {
         return;
     }
     // What the argument means, the sampler says; only a ratio has this form.
-    let sampler = of("OTEL_TRACES_SAMPLER").unwrap_or_default();
     let has_ratio = sampler.is_empty() || sampler.ends_with("traceidratio");
     let known = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", path_of!(ConfigFile.tracing / TracingSettings.endpoint)),

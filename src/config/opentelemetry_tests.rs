@@ -42,6 +42,7 @@ fn they_do_nothing_when_traces_are_off_or_of_another_protocol() {
     for off in [
         ("OTEL_SDK_DISABLED", "true"),
         ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
     ] {
         assert_eq!(endpoint(&tracing("", &[off])), None, "{off:?}");

@@ -45,15 +45,22 @@ pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
             tree.problems.push(Problem::at(&origin, "--set", "config.bad-value", what, mend));
             continue;
         };
+        let (key, path) = (beginning(key.trim()), find(&split_key(key.trim()), false));
         let origin = Origin::Flag { position, name: format!("--set {key}") };
-        match find(&split_key(key.trim()), false) {
+        match path {
             Some(path) => assign(tree, path, value.trim(), &origin),
             None => {
-                let removed = removed::problem(key.trim(), key.trim(), &origin);
-                tree.problems.push(removed.unwrap_or_else(|| unknown_key(key.trim(), &origin)));
+                let removed = removed::problem(key, key, &origin);
+                tree.problems.push(removed.unwrap_or_else(|| unknown_key(key, &origin)));
             }
         }
     }
+}
+
+/// The part of a key that may be shown: with `:` for `=`, a value is behind it.
+fn beginning(key: &str) -> &str {
+    let is_of_key = |c: char| c.is_alphanumeric() || "_.-[]\"".contains(c);
+    key.split(|c| !is_of_key(c)).next().unwrap_or_default()
 }
 
 /// A flag that is short for one key.
@@ -132,6 +139,15 @@ fn assign(tree: &mut Tree, path: Path, value: &str, origin: &Origin) {
         (Some(Declared::Key(key)), parsed) => {
             let toml = parsed.ok().filter(|_| key.toml.is_some_and(|it| value.starts_with(it)));
             let raw = toml.and_then(|toml| raw_of(toml.get_ref(), tree).ok());
+            // A shell removes quotes, and what is left would be taken for the secret itself.
+            if raw.is_none()
+                && key.toml == Some('{')
+                && value.starts_with('{')
+                && value.ends_with('}')
+            {
+                let mend = "write { file = \"PATH\" } or { env = \"NAME\" }, with the quotes; a secret in braces goes into a file";
+                return tree.bad(&path, origin, "this is no reference to a secret", mend);
+            }
             tree.set(path, raw.unwrap_or_else(|| Raw::Word(value.to_owned())), origin);
         }
         (_, Ok(parsed)) => {

@@ -558,7 +558,13 @@ fn a_canary_never_appears() {
         format!("[sink.kafka]\nproperties = \"{CANARY}\"\n"),
     ];
     for text in &broken {
-        let flags = [CANARY, &format!("source.password={CANARY}"), &format!("source={CANARY}")];
+        let flags = [
+            CANARY,
+            &format!("source.password={CANARY}"),
+            &format!("source={CANARY}"),
+            &format!("source.url:postgres://u:{CANARY}@db/app?sslmode=require"),
+            &format!("admin.token={{file={CANARY}}}"),
+        ];
         let variables = [("WALRELAY_SOURCE__PASSWORD", CANARY), ("WALRELAY_SINK", CANARY)];
         let faults = load_with(text, &variables, &flags).unwrap_err();
         assert!(!reveals(&format!("{faults:?}")), "{}", rendered(&faults));

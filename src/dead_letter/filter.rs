@@ -28,7 +28,7 @@ pub(crate) struct FilterText {
     #[serde(skip)]
     pub(crate) more_ids: Vec<String>,
     /// Ordering key of the event.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Topic or routing key of the event.
     #[arg(long, value_name = "TOPIC")]

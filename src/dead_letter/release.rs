@@ -192,7 +192,7 @@ fn check_none_open(
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "walrelay dlq replay --key {key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {key} --force"
+            "walrelay dlq replay --key={key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key={key} --force"
         ),
     ))
 }
@@ -241,7 +241,7 @@ fn not_parked(key: &str, force: bool, index: &DeadLetterIndex) -> Fault {
     };
     if !force {
         mend += &format!(
-            ";\nif a relay parks it all the same, because the record that parked it was deleted: walrelay dlq release --key {} --force",
+            ";\nif a relay parks it all the same, because the record that parked it was deleted: walrelay dlq release --key={} --force",
             quoted(key)
         );
     }

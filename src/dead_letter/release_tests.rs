@@ -35,7 +35,7 @@ fn a_key_with_open_letters_is_released_only_when_meant() {
     let fault = asked(&fixture, key, false).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.key-has-open"));
     assert!(fault.what.contains("2 dead letters of key a are open"), "{fault}");
-    assert!(fault.mend.contains("walrelay dlq replay --key 'a'"), "{fault}");
+    assert!(fault.mend.contains("walrelay dlq replay --key='a'"), "{fault}");
     assert_eq!((parked(&fixture), fixture.written_behind(4).len()), (2, 0));
     // WHEN a person insists
     assert_eq!(asked(&fixture, key, true), Ok(vec!["a".to_owned()]));
@@ -71,7 +71,7 @@ fn a_key_whose_parking_record_is_gone_is_released_when_meant() {
     fixture.write(Spec { id: "3", key: Some("b"), ..Spec::default() });
     let fault = asked(&fixture, Some("a"), false).unwrap_err();
     assert_eq!(fault.code, "dead-letter.not-parked");
-    assert!(fault.mend.contains("walrelay dlq release --key 'a' --force"), "{fault}");
+    assert!(fault.mend.contains("walrelay dlq release --key='a' --force"), "{fault}");
     assert_eq!(asked(&fixture, Some("b"), true).unwrap_err().code, "dead-letter.not-parked");
     assert_eq!(fixture.written_behind(2).len(), 0);
     // WHEN a person insists THEN the relay is told
@@ -160,6 +160,6 @@ fn a_key_in_a_hint_is_one_word_of_the_shell() {
     let fixture = TopicFixture::new();
     fixture.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
     let fault = asked(&fixture, None, false).unwrap_err();
-    assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
-    assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --force"), "{fault}");
+    assert!(fault.mend.contains(r"replay --key='it'\''s $(x)' (or"), "{fault}");
+    assert!(fault.mend.contains(r"release --key='it'\''s $(x)' --force"), "{fault}");
 }

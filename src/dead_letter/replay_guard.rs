@@ -100,7 +100,9 @@ impl ReplayGuard {
         if !came_back && change != Change::Opened {
             return Ok(());
         }
-        let (new, resolved) = self.trend.add(1, 0, now);
+        // What follows a parked key fails by itself.
+        let counts = usize::from(letter.error_class != CLASS_PARKED);
+        let (new, resolved) = self.trend.add(counts, 0, now);
         let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
         if came_back {
             let what = format!("event {id} was replayed and is a dead letter again ({class})");

@@ -53,6 +53,15 @@ fn a_letter_that_was_open_already_is_not_new() {
 }
 
 #[test]
+fn what_follows_a_parked_key_does_not_count_as_filling() {
+    let mut guard = ReplayGuard::new("me");
+    for event in 0..100 {
+        let letter = letter(&event.to_string(), CLASS_PARKED);
+        assert_eq!(look(&mut guard, letter, Change::Opened, 0), None);
+    }
+}
+
+#[test]
 fn filling_faster_than_it_empties_ends_it() {
     let mut guard = ReplayGuard::new("me");
     for _ in 0..20 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{EventLetter, TRACEPARENT};
-use super::request::Wanted;
+use super::request::{Wanted, WantedSpellings};
 use crate::base::error::Fault;
 use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
@@ -30,7 +30,7 @@ pub(super) struct FoundLetter {
 
 pub(super) fn letters(
     topic: &DeadLetterTopic<'_>,
-    wanted: &Wanted,
+    wanted: &WantedSpellings<'_>,
     from: ReadFrom,
     limits: &SearchLimits<'_>,
 ) -> Result<(Vec<FoundLetter>, SearchReport), Fault> {
@@ -81,15 +81,17 @@ pub(super) fn letters(
     Ok((found, report))
 }
 
-fn is_about(record: &LogRecord, wanted: &Wanted) -> bool {
+fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
     let (id, key) = match record {
         LogRecord::DeadLetter(it) => (&it.event_id, &it.key),
         LogRecord::Resolution(it) => (&it.event_id, &it.key),
         LogRecord::Stop(_) | LogRecord::Foreign => return false,
     };
-    match wanted {
-        Wanted::Id(wanted) => id == wanted,
-        Wanted::Key(wanted) => key.as_ref().is_some_and(|key| key.is_named(wanted)),
+    match wanted.wanted {
+        Wanted::Id(_) => wanted.is_id(id),
+        Wanted::Key(word) => {
+            key.as_ref().is_some_and(|key| key.is_named(word) || wanted.any(|bytes| key.is(bytes)))
+        }
     }
 }
 

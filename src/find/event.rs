@@ -213,8 +213,10 @@ impl FoundEvent {
         use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
         // A row that waits may have a record of an earlier attempt, and is published again.
         let polled = self.row.as_ref().and_then(|row| row.polled.as_ref());
-        if let Some(polled) = polled.filter(|polled| polled.state != Unknown) {
-            return (polled.state, EventStateReason::Seen);
+        let polled = polled.map(|polled| polled.state).filter(|state| *state != Unknown);
+        // A row keeps its status when its dead letter is replayed.
+        if let Some(state) = polled.filter(|state| *state != DeadLettered) {
+            return (state, EventStateReason::Seen);
         }
         let any = |state| self.letters.iter().any(|letter| letter.state == state);
         if any("open") {
@@ -225,6 +227,9 @@ impl FoundEvent {
         }
         if any("discarded") {
             return (DeadLettered, EventStateReason::Seen);
+        }
+        if let Some(state) = polled {
+            return (state, EventStateReason::Seen);
         }
         let Some(row) = &self.row else { return (Unknown, EventStateReason::Nothing) };
         if row.polled.is_some() {

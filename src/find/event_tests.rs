@@ -80,9 +80,20 @@ fn what_was_seen_decides() {
         retry_count: None,
         failure_reason: None,
     };
-    let row = OutboxRow { polled: Some(polled), ..row() };
-    let event = FoundEvent { row: Some(row), ..FoundEvent::default() };
-    assert_eq!(judged(event, &slot, ALL), (EventState::InFlight, EventStateReason::Seen));
+    let of = |state, letters: &[&'static str], records| {
+        let polled = PolledStatus { state, ..polled.clone() };
+        let row = OutboxRow { polled: Some(polled), ..row() };
+        FoundEvent { row: Some(row), ..with(letters, records) }
+    };
+    for (event, state) in [
+        (of(EventState::InFlight, &[], record()), EventState::InFlight),
+        // A failed row stays so when its dead letter is replayed.
+        (of(EventState::DeadLettered, &["replayed"], record()), EventState::Published),
+        (of(EventState::DeadLettered, &["open"], Vec::new()), EventState::DeadLettered),
+        (of(EventState::DeadLettered, &[], Vec::new()), EventState::DeadLettered),
+    ] {
+        assert_eq!(judged(event, &slot, ALL), (state, EventStateReason::Seen));
+    }
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(crate) use self::sentences::sentences;
 use self::dead_letters::FoundLetter;
 use self::event::{Completeness, OutboxRow};
 use self::records::RecordFilter;
+use self::request::WantedSpellings;
 use self::rows::{RowLookup, SourceView};
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -49,6 +50,8 @@ use crate::source::settings::SourceSettings;
 const POSTGRES_WITHIN: Duration = Duration::from_secs(15);
 /// Clocks differ, and a row is created before its transaction is committed.
 const MARGIN_US: i64 = 60_000_000;
+/// The code of a dead-letter topic that does not exist.
+const DEAD_LETTERS_MISSING: &str = "sink.dead-letter-missing";
 
 /// The places where events of one configuration can be.
 #[derive(Clone, Debug)]
@@ -56,18 +59,19 @@ pub(crate) struct EventFinder {
     source: SourceSettings,
     polling: Option<PollingSettings>,
     broker: Arc<dyn Broker>,
-    /// None if nothing is ever written to the dead-letter topic.
-    dead_letters: Option<DeadLetterAddress>,
+    dead_letters: DeadLetterAddress,
+    /// Whether the relay writes to the dead-letter topic.
+    writes_dead_letters: bool,
 }
 
 impl EventFinder {
     pub(crate) fn new(config: &Config) -> EventFinder {
-        let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
         EventFinder {
             source: config.source.clone(),
             polling: config.polling.clone(),
             broker: Arc::clone(&config.sink),
-            dead_letters: writes.then(|| config.dead_letter.address.clone()),
+            dead_letters: config.dead_letter.address.clone(),
+            writes_dead_letters: config.delivery.on_dead_letter != OnDeadLetter::Halt,
         }
     }
 
@@ -81,19 +85,19 @@ impl EventFinder {
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
-        let SourceView { rows, keys, slot, searched, not_searched } = self.source(request)?;
+        let SourceView { rows, wanted, slot, searched, not_searched } = self.source(request)?;
         let mut is_unsearched = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
-        let (letters, read) = self.letters(request, letters_from(&rows, from_unix_us), limits);
+        let wanted = WantedSpellings { wanted: &request.wanted, bytes: &wanted };
+        let (letters, read) = self.letters(&wanted, letters_from(&rows, from_unix_us), limits);
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
-        let mut filter = RecordFilter::new(&request.wanted, &keys);
+        let mut filter = RecordFilter::new(&wanted);
         let mut searched_all = false;
         if !is_away {
             let mut count = 0;
-            let scope =
-                SearchScope { routes: &self.routes(request, &rows, &keys), from_unix_us, limits };
+            let scope = SearchScope { routes: &self.routes(&wanted, &rows), from_unix_us, limits };
             let read = self.broker.search(&scope, &mut |record| {
                 count += 1;
                 observe(count);
@@ -127,36 +131,32 @@ impl EventFinder {
 
     fn letters(
         &self,
-        request: &FindRequest,
+        wanted: &WantedSpellings<'_>,
         from: ReadFrom,
         limits: SearchLimits<'_>,
     ) -> (Vec<FoundLetter>, Result<SearchReport, Fault>) {
-        let Some(address) = &self.dead_letters else {
-            return (Vec::new(), Ok(SearchReport::default()));
-        };
-        let topic = DeadLetterTopic::of_relay(&*self.broker, address, limits.stop);
-        match dead_letters::letters(&topic, &request.wanted, from, &limits) {
+        let topic = DeadLetterTopic::of_relay(&*self.broker, &self.dead_letters, limits.stop);
+        match dead_letters::letters(&topic, wanted, from, &limits) {
             Ok((letters, report)) => (letters, Ok(report)),
+            // It is written to no more, but may have been.
+            Err(fault) if !self.writes_dead_letters && fault.code == DEAD_LETTERS_MISSING => {
+                (Vec::new(), Ok(SearchReport::default()))
+            }
             Err(fault) => (Vec::new(), Err(fault)),
         }
     }
 
     /// Where the events may have gone: where the routes of the rows lead, and for a key, whose rows
-    /// may be deleted, where any route leads. `keys` are the bytes of the key in each table.
-    fn routes(
-        &self,
-        request: &FindRequest,
-        rows: &[OutboxRow],
-        keys: &[Option<Vec<u8>>],
-    ) -> Vec<SearchRoute> {
+    /// may be deleted, where any route leads.
+    fn routes(&self, wanted: &WantedSpellings<'_>, rows: &[OutboxRow]) -> Vec<SearchRoute> {
         let mut routes: Vec<SearchRoute> = Vec::new();
         for route in rows.iter().filter_map(route_of) {
             if !routes.contains(&route) {
                 routes.push(route);
             }
         }
-        if let Wanted::Key(key) = &request.wanted {
-            let keys = keys.iter().map(Option::as_deref).chain(iter::repeat(None));
+        if let Wanted::Key(key) = wanted.wanted {
+            let keys = wanted.bytes.iter().map(Option::as_deref).chain(iter::repeat(None));
             let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route).zip(keys);
             // A field of a message is text.
             let messages = self.source.messages.iter();

@@ -1,7 +1,7 @@
 //! The records of the events that are looked for, picked out of what a broker holds. Pure.
 
 use super::event::{PublishedRecord, TRACEPARENT};
-use super::request::Wanted;
+use super::request::{Wanted, WantedSpellings};
 use crate::base::lsn::Lsn;
 use crate::base::text::shown;
 use crate::base::time::parse_rfc3339;
@@ -25,16 +25,14 @@ pub(super) struct FoundRecord {
 
 #[derive(Debug)]
 pub(super) struct RecordFilter<'a> {
-    wanted: &'a Wanted,
-    /// The bytes of the wanted key, where they are not those of its text.
-    keys: &'a [Option<Vec<u8>>],
+    wanted: &'a WantedSpellings<'a>,
     pub(super) found: Vec<FoundRecord>,
     pub(super) is_cut: bool,
 }
 
 impl<'a> RecordFilter<'a> {
-    pub(super) fn new(wanted: &'a Wanted, keys: &'a [Option<Vec<u8>>]) -> RecordFilter<'a> {
-        RecordFilter { wanted, keys, found: Vec::new(), is_cut: false }
+    pub(super) fn new(wanted: &'a WantedSpellings<'a>) -> RecordFilter<'a> {
+        RecordFilter { wanted, found: Vec::new(), is_cut: false }
     }
 
     /// Keeps the record if it is one of those that are looked for.
@@ -43,12 +41,10 @@ impl<'a> RecordFilter<'a> {
             let found = record.headers.iter().find(|(name, _)| name == wanted)?;
             Some(String::from_utf8_lossy(&found.1).into_owned())
         };
-        let is_it = |id: &str| match self.wanted {
-            Wanted::Id(wanted) => id == wanted,
+        let is_it = |id: &str| match self.wanted.wanted {
+            Wanted::Id(_) => self.wanted.is_id(id),
             Wanted::Key(wanted) => record.key.is_some_and(|key| {
-                key == wanted.as_bytes()
-                    || shown(key) == *wanted
-                    || self.keys.iter().flatten().any(|it| it == key)
+                key == wanted.as_bytes() || shown(key) == *wanted || self.wanted.any(|it| it == key)
             }),
         };
         // Most records are not wanted: nothing is copied before that is known.

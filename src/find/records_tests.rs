@@ -1,5 +1,9 @@
 use super::*;
 
+fn typed(wanted: &Wanted) -> WantedSpellings<'_> {
+    WantedSpellings { wanted, bytes: &[] }
+}
+
 fn record<'a>(key: &'a str, offset: i64, headers: &'a [(String, Vec<u8>)]) -> StoredRecord<'a> {
     StoredRecord {
         topic: "orders",
@@ -18,7 +22,8 @@ fn headers(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn a_record_is_known_by_its_id_and_says_what_it_knows() {
     let wanted = Wanted::Id("e1".to_owned());
-    let mut filter = RecordFilter::new(&wanted, &[]);
+    let wanted = typed(&wanted);
+    let mut filter = RecordFilter::new(&wanted);
     let time = "2026-01-02T03:04:05.000000Z";
     let all = [("id", "e1"), ("lsn", "0/A"), ("commit_ts", time), ("traceparent", "t")];
     filter.take(&record("k\u{1b}", 7, &headers(&all)));
@@ -37,7 +42,8 @@ fn a_record_is_known_by_its_id_and_says_what_it_knows() {
 #[test]
 fn of_a_key_the_last_records_are_kept() {
     let wanted = Wanted::Key("k".to_owned());
-    let mut filter = RecordFilter::new(&wanted, &[]);
+    let wanted = typed(&wanted);
+    let mut filter = RecordFilter::new(&wanted);
     let count = 2 * RECORDS_MAX as i64;
     for offset in 0..count {
         let id = offset.to_string();

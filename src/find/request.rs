@@ -43,6 +43,24 @@ impl Wanted {
     }
 }
 
+/// What is looked for, as it was typed and as the records may have it.
+#[derive(Debug)]
+pub(super) struct WantedSpellings<'a> {
+    pub(super) wanted: &'a Wanted,
+    /// For each table the bytes of the id or key in a record, if they are known.
+    pub(super) bytes: &'a [Option<Vec<u8>>],
+}
+
+impl WantedSpellings<'_> {
+    pub(super) fn is_id(&self, id: &str) -> bool {
+        id == self.wanted.text() || self.any(|bytes| bytes == id.as_bytes())
+    }
+
+    pub(super) fn any(&self, is_it: impl FnMut(&[u8]) -> bool) -> bool {
+        self.bytes.iter().flatten().map(Vec::as_slice).any(is_it)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FindRequest {
     pub(crate) wanted: Wanted,

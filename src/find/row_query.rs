@@ -161,17 +161,18 @@ impl RowQuery<'_> {
         Ok(format!("({})", parts.join(" OPERATOR(pg_catalog.||) ")))
     }
 
-    /// The query for the bytes of the wanted key, if there is one and its text determines them.
-    pub(super) fn wanted_key_sql(&self, wanted: &Wanted) -> Option<String> {
-        let Wanted::Key(text) = wanted else { return None };
-        let text = quote_literal(text);
-        let key = self.outbox.route.key(&self.outbox.columns);
-        let bytes = match key.parts() {
-            [Part::Column(name)] => {
-                let column = self.facts.column(name)?;
-                bytes_sql(column, &format!("{text}::{}", column.type_sql))
-            }
-            parts => {
+    /// The query for the bytes of the wanted id or key in a record, if its text determines them.
+    pub(super) fn wanted_bytes_sql(&self, wanted: &Wanted) -> Option<String> {
+        let text = quote_literal(wanted.text());
+        let of_column = |name: &str| {
+            let column = self.facts.column(name)?;
+            Some(bytes_sql(column, &format!("{text}::{}", column.type_sql)))
+        };
+        let OutboxTable { columns, route, .. } = self.outbox;
+        let bytes = match (wanted, route.key(columns).parts()) {
+            (Wanted::Id(_), _) => of_column(&columns.id)?,
+            (Wanted::Key(_), [Part::Column(name)]) => of_column(name)?,
+            (Wanted::Key(_), parts) => {
                 let of_column = |part: &Part| match part {
                     Part::Column(name) => self.facts.column(name).map(|column| column.type_oid),
                     _ => Some(0),

@@ -32,8 +32,9 @@ const SLOT_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceView {
     pub(super) rows: Vec<OutboxRow>,
-    /// For each table the bytes of the wanted key, if they are known. Empty if Postgres was not asked.
-    pub(super) keys: Vec<Option<Vec<u8>>>,
+    /// For each table the bytes of the wanted id or key in a record, if they are known: it may be typed in
+    /// another way. Empty if Postgres was not asked.
+    pub(super) wanted: Vec<Option<Vec<u8>>>,
     pub(super) slot: Option<SlotPosition>,
     pub(super) searched: Vec<String>,
     pub(super) not_searched: Vec<String>,
@@ -66,16 +67,16 @@ impl RowLookup<'_> {
         };
         let mut no_value = None;
         for (at, outbox) in self.source.outboxes.iter().enumerate() {
-            let mut key = None;
+            let mut bytes = None;
             let found = match table_of(client, outbox).await {
                 Ok(facts) => {
                     let query = RowQuery { outbox, polling: self.polling, facts: &facts };
-                    key = self.wanted_key(client, &query).await;
+                    bytes = self.wanted_bytes(client, &query).await;
                     self.table(client, &query).await
                 }
                 Err(unread) => Err(unread),
             };
-            view.keys.push(key);
+            view.wanted.push(bytes);
             match found {
                 Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
                 Err(Unread::NoValue(what)) => no_value = Some(what),
@@ -145,9 +146,9 @@ impl RowLookup<'_> {
         view.rows.extend(rows.into_iter().map(|row| OutboxRow { is_published, ..row }));
     }
 
-    /// The bytes of the wanted key in a table, as the relay hashes them.
-    async fn wanted_key(&self, client: &Client, query: &RowQuery<'_>) -> Option<Vec<u8>> {
-        let sql = query.wanted_key_sql(&self.request.wanted)?;
+    /// The bytes of the wanted id or key, as the relay publishes them.
+    async fn wanted_bytes(&self, client: &Client, query: &RowQuery<'_>) -> Option<Vec<u8>> {
+        let sql = query.wanted_bytes_sql(&self.request.wanted)?;
         // What is no value of the column is reported by the query for the rows.
         let found = text_rows(client, &sql).await.ok()?;
         found.first()?.get(0).and_then(unhexed)

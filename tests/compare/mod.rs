@@ -344,6 +344,9 @@ fn what_cannot_be_compared_is_told_before_anything_is_made() {
     scene.sql("CREATE PUBLICATION everything FOR ALL TABLES");
     scene.walrelay(&["compare"]).assert_fault(4, "compare.all-tables", &["everything"]);
     scene.sql("DROP PUBLICATION everything");
+    scene.sql("SELECT pg_create_logical_replication_slot('compare_bad_other', 'test_decoding')");
+    scene.walrelay(&["compare"]).assert_fault(4, "compare.other-plugin", &["compare_bad_other"]);
+    scene.sql("SELECT pg_drop_replication_slot('compare_bad_other')");
     let page = ["compare", "--html", "/no/such/folder/page.html"];
     scene.walrelay(&page).assert_fault(2, "output.unwritable", &["--html"]);
     scene.walrelay(&["compare-relay"]).assert_fault(2, "compare.no-order", &[]);

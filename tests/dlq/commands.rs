@@ -40,7 +40,7 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     assert_eq!(bench.ids(&["--state", "discarded"]), ["e6"]);
     // WHEN a key is released too early
     let early = bench.dlq(&["release", "--key", "odd"]);
-    let words = ["3 dead letters of key odd are open", "walrelay dlq replay --key 'odd'"];
+    let words = ["3 dead letters of key odd are open", "walrelay dlq replay --key='odd'"];
     early.assert_fault(1, "dead-letter.key-has-open", &words);
     // WHEN its letters are replayed THEN they arrive in order, and say what they are
     let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);

@@ -95,5 +95,5 @@ fn a_cluster_that_cannot_be_reached_is_told_with_its_error() {
     let port = walrelay_harness::free_port().unwrap();
     scene.sink = format!("[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n");
     let ended = scene.walrelay(&["find", "--key", "1", "--within", "2s"]);
-    ended.assert_done().assert_says(&["no Kafka broker answers", "Connection refused"]);
+    ended.assert_done().assert_says(&["no Kafka broker answered", "Connection refused"]);
 }

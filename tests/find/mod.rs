@@ -210,6 +210,14 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
     }
     assert_eq!([&found["state"], &event["state"]], ["open", "dead_lettered"]);
     assert_eq!((&event["lsn"], &event["slot_passed"]), (&letter["lsn"], &json!(true)));
+    // WHEN the id is typed in another way than Postgres prints it, or letters are written no more THEN it is
+    // found all the same
+    let (event, _) = find(&case, &id.to_uppercase());
+    assert_eq!([&event["id"], &event["state"]], [&*id, "dead_lettered"]);
+    let mut halting = case.config.clone();
+    halting.extra = halting.extra.replace("attempts_max = 3\n", "on_dead_letter = \"halt\"\n");
+    let (_, answer) = find_with(&case, &halting, &[&id]);
+    assert_eq!(answer["events"][0]["state"], "dead_lettered", "{answer}");
     // WHEN only what comes later is looked for THEN its row still leads to its dead letter
     let (code, answer) = find_with(&case, &case.config, &[&id, "--since", "2100-01-01"]);
     assert_eq!((code, &answer["events"][0]["state"]), (0, &json!("dead_lettered")), "{answer}");
@@ -223,6 +231,7 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
         [&event["dead_letters"][0]["state"], &event["state"]],
         ["discarded", "dead_lettered"]
     );
+    let id = id.to_uppercase();
     let shown = case.site.command(&constant(&case), &["find", &id]).wait();
     shown.assert_done().assert_says(&["dead letter: discarded; at ", "attempts 3, "]);
 }

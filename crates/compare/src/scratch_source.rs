@@ -27,6 +27,8 @@ const PREFIX: &str = "walrelay_compare_";
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 /// How long a slot may stay active after its relay has ended.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server that is away is waited for, to remove what was made.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 const POLLING_SQL: &str = include_str!("../../../sql/polling.sql");
 const CDC_SQL: &str = "CREATE TABLE public.outbox (
@@ -146,7 +148,15 @@ impl ScratchSource {
 pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
     let kept = |fault: Fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
     let left = |error| kept(query_fault(&error, "removing what the comparison made"));
-    let client = connect(info, name).await.map_err(kept)?;
+    // The server may be what has ended the comparison.
+    let given_up = Instant::now() + BACK_WITHIN;
+    let client = loop {
+        match connect(info, name).await {
+            Ok(client) => break client,
+            Err(fault) if !fault.may_pass || Instant::now() > given_up => return Err(kept(fault)),
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    };
     let deadline = Instant::now() + RELEASED_WITHIN;
     loop {
         match drop_slot(&client, name).await {
@@ -215,20 +225,29 @@ async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> R
 async fn check_database(client: &Client) -> Result<(), Fault> {
     const SQL: &str = "SELECT
         (SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1),
+        (SELECT slot_name || ' (' || plugin || ')' FROM pg_catalog.pg_replication_slots
+         WHERE database = pg_catalog.current_database() AND plugin <> 'pgoutput' LIMIT 1),
         pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
         pg_catalog.current_database()::pg_catalog.text, current_user::pg_catalog.text";
     let row = ask_one(client, "looking at publications and the role's rights", SQL).await?;
-    let (publication, may): (Option<String>, bool) = (row.get(0), row.get(1));
-    let (database, role): (String, String) = (row.get(2), row.get(3));
-    let (code, what, mend) = match publication {
+    let (publication, slot): (Option<String>, Option<String>) = (row.get(0), row.get(1));
+    let (may, database, role): (bool, String, String) = (row.get(2), row.get(3), row.get(4));
+    let (code, what, mend) = match (publication, slot) {
         // Its subscribers would receive the load, and stop because they have no such table.
-        Some(publication) => (
+        (Some(publication), _) => (
             "compare.all-tables",
             format!("publication {publication} is FOR ALL TABLES: its readers would get the load"),
             "compare on a database without such a publication, for example a copy of this one"
                 .to_owned(),
         ),
-        None if !may => (
+        (None, Some(slot)) => (
+            "compare.other-plugin",
+            format!(
+                "slot {slot} has all tables of database {database}: its reader would get the load"
+            ),
+            "compare on a database without such a slot, for example a copy of this one".to_owned(),
+        ),
+        (None, None) if !may => (
             "compare.permission",
             format!("role {role} may not make a schema and a publication in database {database}"),
             format!(
@@ -237,7 +256,7 @@ async fn check_database(client: &Client) -> Result<(), Fault> {
                 quote_ident(&role)
             ),
         ),
-        None => return Ok(()),
+        (None, None) => return Ok(()),
     };
     Err(Fault::new(Exit::Source, code, what, "source.url", mend))
 }

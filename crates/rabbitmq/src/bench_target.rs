@@ -33,7 +33,19 @@ pub(super) struct RabbitBenchTarget {
     consumer: Consumer,
     _connection: AmqpConnection,
     /// Dropped last, after the connection.
-    runtime: Runtime,
+    runtime: BackgroundRuntime,
+}
+
+/// A runtime that is not waited for: one that is would panic where it is dropped within another one, as by
+/// a comparison that is cancelled.
+struct BackgroundRuntime(Option<Runtime>);
+
+impl Drop for BackgroundRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// The same broker with this exchange and no other requirement.
@@ -54,7 +66,8 @@ pub(super) fn create(settings: &RabbitSettings, name: &str) -> Result<RabbitBenc
         let consumer = start(settings, &connection.probe, name).await?;
         Ok::<_, Fault>((connection, consumer))
     })?;
-    Ok(RabbitBenchTarget { settings: settings.clone(), consumer, _connection: connection, runtime })
+    let (settings, runtime) = (settings.clone(), BackgroundRuntime(Some(runtime)));
+    Ok(RabbitBenchTarget { settings, consumer, _connection: connection, runtime })
 }
 
 async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<Consumer, Fault> {
@@ -116,6 +129,7 @@ impl BenchTarget for RabbitBenchTarget {
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
         let RabbitBenchTarget { runtime, consumer, settings, .. } = self;
         let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(&settings.address()));
+        let Some(runtime) = &runtime.0 else { return ended("the connection is closed") };
         match runtime.block_on(async { timeout(patience, consumer.next()).await }) {
             Err(_) => Ok(None),
             Ok(Some(Ok(delivery))) => {

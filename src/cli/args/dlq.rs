@@ -152,7 +152,12 @@ pub(crate) struct DiscardArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// Parked key.
-    #[arg(long, value_name = "KEY", required_unless_present = "all")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "KEY",
+        required_unless_present = "all"
+    )]
     pub(crate) key: Option<String>,
     /// All parked keys.
     #[arg(long, conflicts_with = "key")]

@@ -24,7 +24,7 @@ pub(crate) struct FindArgs {
     #[arg(value_name = "ID", required_unless_present = "key", conflicts_with = "key")]
     pub(crate) ids: Vec<String>,
     /// Find the events of this ordering key instead, at most the newest 100.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Search rows written, records published and dead letters failed at this time or later:
     /// 2026-11-21T14:00:00Z, or an age (15m, 2h, 3d) [default: when the row was written, or 24h].

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Request;
 use crate::features;
@@ -152,6 +153,21 @@ fn log_format(text: &str) -> Result<GivenFormat, String> {
 }
 
 impl Args {
+    /// Reads the words of a command line. clap would take only the last of the places where `--set` stands,
+    /// and so leave out what was set at the other.
+    pub(crate) fn of(words: Vec<OsString>) -> Result<Args, clap::Error> {
+        let is_set = |word: &&OsString| {
+            word.to_str().is_some_and(|word| word == "--set" || word.starts_with("--set="))
+        };
+        let given = words.iter().filter(is_set).count();
+        let args = Args::try_parse_from(words)?;
+        if given > args.configuration.set.len() {
+            let text = "write every --set before the command, or every --set behind it\n";
+            return Err(Args::command().error(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(args)
+    }
+
     /// The configuration that the arguments and the environment ask for.
     pub(crate) fn request(&self) -> Request {
         let text = |value: &OsString| value.to_string_lossy().into_owned();

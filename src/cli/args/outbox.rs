@@ -68,7 +68,7 @@ pub(crate) struct ListRows {
     #[arg(long, value_enum, default_value_t = RowState::Failed)]
     pub(crate) state: RowState,
     /// Ordering key of the rows.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Maximum number of rows [default: 1000 for text, no limit for JSON].
     #[arg(long, value_name = "N")]
@@ -83,7 +83,7 @@ pub(crate) struct RetryRows {
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
     /// Ordering key of the rows.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// All failed rows. Without it, an id or a key is required.
     #[arg(long, conflicts_with = "ids")]

@@ -106,6 +106,11 @@ impl RecordKey {
         }
     }
 
+    /// Whether these are the bytes of the key.
+    pub fn is(&self, bytes: &[u8]) -> bool {
+        self.hash() == KeyHash::of(bytes)
+    }
+
     /// Does `word`, typed by a person, mean this key? It may be the key itself, the key as it is
     /// shown, or `sha256:` and its hash.
     pub fn is_named(&self, word: &str) -> bool {

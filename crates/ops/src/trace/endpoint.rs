@@ -41,6 +41,12 @@ impl OtlpEndpoint {
             return Err("the URL must not have parameters");
         }
         let host = uri.host().unwrap_or_default();
+        // A port that is no number is no port for the parser.
+        let port = match authority.strip_prefix(host) {
+            Some("") => Some(if tls { 443 } else { 80 }),
+            _ => uri.port_u16().filter(|port| *port > 0),
+        };
+        let port = port.ok_or("the URL has no port from 1 to 65535")?;
         let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {
             return Err("the URL has no host");
@@ -50,7 +56,7 @@ impl OtlpEndpoint {
         Ok(OtlpEndpoint {
             tls,
             host: host.to_owned(),
-            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            port,
             authority: authority.to_owned(),
             path: format!("{base}{PATH}"),
         })

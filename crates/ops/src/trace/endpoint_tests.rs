@@ -34,6 +34,8 @@ fn what_is_no_base_url_is_refused_without_being_quoted() {
         format!("http://collector:4318/?token={CANARY}"),
         format!("http://{CANARY} b"),
         "http://:4318".to_owned(),
+        "http://collector:431800".to_owned(),
+        "http://collector:".to_owned(),
         "/v1/traces".to_owned(),
         String::new(),
     ];
