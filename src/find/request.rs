@@ -43,7 +43,7 @@ impl Wanted {
     }
 }
 
-/// What is looked for, as it was typed and as the records may have it.
+/// The id or key that is looked for, as it was typed and as records may have it.
 #[derive(Debug)]
 pub(super) struct WantedSpellings<'a> {
     pub(super) wanted: &'a Wanted,
