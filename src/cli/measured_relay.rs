@@ -40,7 +40,7 @@ pub(super) fn adapt(order: &RelayOrder, config: &Config) -> Result<Config, Fault
     adapted.source.messages = None;
     adapted.source.outboxes = vec![outbox(&order.name, &*config.sink)?];
     let interval = order.interval_ms.map(Duration::from_millis);
-    adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
+    adapted.polling = interval.map(|interval| polling(config, interval));
     // Every event of the load can be published: a dead letter would hide a fault.
     adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
     adapted.delivery.when_halted = WhenHalted::Exit;
@@ -68,13 +68,18 @@ fn outbox(name: &str, sink: &dyn Broker) -> Result<OutboxTable, Fault> {
     })
 }
 
-/// The user's own settings of polling, if there are any, for the table of `sql/polling.sql`.
-fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings {
+/// The user's own settings of polling, for the table of `sql/polling.sql`; or those by default, as far as
+/// the window lets one claim be made while others are published.
+fn polling(config: &Config, interval: Duration) -> PollingSettings {
+    let by_default = PollingSettings::default();
+    let claimed_max = config.delivery.window_events_max / (2 * by_default.workers);
+    let by_default =
+        PollingSettings { batch_max: by_default.batch_max.min(claimed_max).max(1), ..by_default };
     PollingSettings {
         interval,
         columns: WorkColumns::default(),
         status_values: StatusValues::default(),
-        ..own.cloned().unwrap_or_default()
+        ..config.polling.clone().unwrap_or(by_default)
     }
 }
 

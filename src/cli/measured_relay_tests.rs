@@ -58,6 +58,8 @@ fn polling_gets_its_interval_and_the_shipped_table() {
     let adapted = adapt(&order(Some(250)), &config(KAFKA)).unwrap();
     let polling = adapted.polling.unwrap();
     assert_eq!(polling.interval, Duration::from_millis(250));
+    // Two claims of each worker fit into the window of 77.
+    assert!(2 * polling.workers * polling.batch_max <= 77, "{polling:?}");
     let shipped = include_str!("../../sql/polling.sql");
     let WorkColumns { order, status, retry_count, next_retry_at, .. } = &polling.columns;
     for column in [order, status, retry_count, next_retry_at] {

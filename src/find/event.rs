@@ -89,9 +89,19 @@ pub(crate) struct SlotPosition {
     pub(crate) confirmed: Lsn,
     /// Everything that the rows were read from is before this.
     pub(crate) wal_end: Lsn,
-    /// How far the WAL was sent to the relay that reads the slot; none if no relay does.
-    pub(crate) sent: Option<Lsn>,
+    pub(crate) reader: SlotReader,
     pub(crate) catalog_xmin: Option<u32>,
+}
+
+/// The relay that reads the slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SlotReader {
+    #[default]
+    Nobody,
+    /// How far the WAL was sent to it.
+    Sent(Lsn),
+    /// This role does not see how far: it lacks `pg_read_all_stats`.
+    Hidden,
 }
 
 impl SlotPosition {
@@ -240,8 +250,8 @@ impl FoundEvent {
         }
         let Some(slot) = slot else { return (Unknown, EventStateReason::Nothing) };
         // What the relay has not been sent, it cannot have.
-        let state = match slot.sent {
-            Some(sent) if sent >= slot.wal_end => InFlight,
+        let state = match slot.reader {
+            SlotReader::Sent(sent) if sent >= slot.wal_end => InFlight,
             _ => Waiting,
         };
         match self.slot_passed {

@@ -13,7 +13,7 @@ fn slot(confirmed: u64, sent: Option<u64>) -> SlotPosition {
         name: "s".to_owned(),
         confirmed: Lsn::from_wire(confirmed),
         wal_end: Lsn::from_wire(100),
-        sent: sent.map(Lsn::from_wire),
+        reader: sent.map_or(SlotReader::Nobody, |it| SlotReader::Sent(Lsn::from_wire(it))),
         catalog_xmin: Some(1000),
     }
 }

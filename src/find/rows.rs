@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::event::{OutboxRow, SlotPosition};
+use super::event::{OutboxRow, SlotPosition, SlotReader};
 use super::request::FindRequest;
 use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, unhexed};
 use crate::base::error::{Exit, Fault};
@@ -185,7 +185,8 @@ impl RowLookup<'_> {
                 let name = &self.source.slot;
                 return view.not_searched.push(format!("slot {name}: it does not exist"));
             };
-            let waits = !view.rows.is_empty() && position.sent.is_some() && !position.has_all();
+            let is_read = position.reader != SlotReader::Nobody;
+            let waits = !view.rows.is_empty() && is_read && !position.has_all();
             wal_end = Some(position.wal_end);
             view.slot = Some(position);
             if !waits || began.elapsed() >= SLOT_WITHIN {
@@ -214,7 +215,7 @@ SELECT pg_catalog.json_build_object(
 struct WalPosition {
     #[serde(deserialize_with = "lsn")]
     wal_end: Lsn,
-    /// `0/0` without a reader.
+    /// `0/0` without a reader, and for a role that may not see it.
     #[serde(deserialize_with = "lsn")]
     sent: Lsn,
 }
@@ -233,7 +234,11 @@ async fn position(
         name: facts.name.clone(),
         confirmed: facts.confirmed_flush,
         wal_end: wal_end.unwrap_or(wal.wal_end),
-        sent: (!wal.sent.is_zero()).then_some(wal.sent),
+        reader: match pid {
+            None => SlotReader::Nobody,
+            Some(_) if wal.sent.is_zero() => SlotReader::Hidden,
+            Some(_) => SlotReader::Sent(wal.sent),
+        },
         catalog_xmin: facts.catalog_xmin,
     }))
 }

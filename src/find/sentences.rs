@@ -1,7 +1,8 @@
 //! The facts of an event, a line for each, in the order in which they happened. Pure.
 
 use super::event::{
-    EventLetter, EventState, EventStateReason, FoundEvent, OutboxRow, PublishedRecord, SlotPosition,
+    EventLetter, EventState, EventStateReason, FoundEvent, OutboxRow, PublishedRecord,
+    SlotPosition, SlotReader,
 };
 use crate::base::figures::binary_size;
 use crate::base::text::escaped;
@@ -63,8 +64,12 @@ fn record(record: &PublishedRecord) -> String {
 /// Returns the conclusion, where no other line says it.
 fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String> {
     let lag = || binary_size(slot.map_or(0, |slot| slot.wal_end.bytes_since(slot.confirmed)));
+    let is_hidden = slot.is_some_and(|slot| slot.reader == SlotReader::Hidden);
     let place = match event.state {
         EventState::InFlight => "a relay has received it, and the broker has not confirmed it",
+        _ if is_hidden => {
+            "a relay reads the slot, and this role does not see how far (GRANT pg_read_all_stats)"
+        }
         _ => "no relay has received it",
     };
     let text = match event.reason {

@@ -65,6 +65,15 @@ fn what_waits_is_shown_with_how_far_the_slot_is_behind() {
 }
 
 #[test]
+fn a_role_that_does_not_see_how_far_a_relay_has_read_is_told_so() {
+    let event = FoundEvent { row: Some(row()), ..FoundEvent::default() };
+    let hidden = SlotPosition { reader: SlotReader::Hidden, ..slot(40) };
+    let told = "state: not published: a relay reads the slot, and this role does not see how far \
+                (GRANT pg_read_all_stats); the slot is 60 B behind";
+    assert_eq!(lines(event, &hidden)[2], told);
+}
+
+#[test]
 fn a_polled_row_is_shown_with_its_status() {
     let polled = PolledStatus {
         state: EventState::Waiting,

@@ -194,13 +194,14 @@ pub(super) fn topic_configs(
     let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
     let described = runtime::block_on(client.describe_configs(&wanted, &options));
     let Ok(Ok(described)) = described else { return (Vec::new(), true) };
-    let is_refused = |it: &Result<_, _>| matches!(it, Err(Code::TopicAuthorizationFailed));
-    let sees_all = !described.iter().any(is_refused);
+    // The library leaves the error of a topic out, and says that it has no configuration.
+    let (seen, unseen): (Vec<ConfigResource>, Vec<_>) =
+        described.into_iter().flatten().partition(|resource| !resource.entries.is_empty());
     let named = |found: ConfigResource| match &found.specifier {
         OwnedResourceSpecifier::Topic(topic) => Some((topic.clone(), found)),
         _ => None,
     };
-    (described.into_iter().flatten().filter_map(named).collect(), sees_all)
+    (seen.into_iter().filter_map(named).collect(), unseen.is_empty())
 }
 
 /// How many replicas each partition of a topic has, at least.

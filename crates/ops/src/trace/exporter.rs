@@ -121,7 +121,8 @@ fn client(settings: &TracingSettings, url: &Secret) -> Result<OtlpClient, Fault>
     let tls = endpoint.tls.then(|| client_config(settings)).transpose();
     let tls = tls
         .map_err(|error| invalid("tracing.tls-settings", "tracing.ca_file", &error.to_string()))?;
-    Ok(OtlpClient { endpoint, headers: headers.unwrap_or_default(), tls, connection: None })
+    let (headers, headers_from) = (headers.unwrap_or_default(), settings.headers.clone());
+    Ok(OtlpClient { endpoint, headers, headers_from, tls, connection: None })
 }
 
 fn client_config(settings: &TracingSettings) -> Result<Arc<ClientConfig>, TlsError> {
@@ -243,6 +244,11 @@ impl Exporting {
             200..=299 => Delivery::Taken { rejected: rejected_spans(&body) },
             429 | 502..=504 => {
                 Delivery::Failed(format!("it answered {status}"), retry_after.unwrap_or_default())
+            }
+            // The key of the collector was replaced, and then the file was.
+            401 | 403 if self.client.renew_headers() => {
+                let reason = format!("it answered {status}; tracing.headers were read again");
+                Delivery::Failed(reason, Duration::ZERO)
             }
             _ => Delivery::Refused(format!("it answered {status}")),
         }

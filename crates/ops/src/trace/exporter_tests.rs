@@ -11,6 +11,7 @@ use super::super::span::PublishSpan;
 use super::*;
 use walrelay_base::event::MessagingNames;
 use walrelay_base::lsn::Lsn;
+use walrelay_base::secret::SecretFile as _;
 use walrelay_base::testing::{self_signed, tls_acceptor};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -147,6 +148,27 @@ fn a_batch_that_is_refused_is_dropped() {
     until(|| fixture.counted() == [2, 3]);
     fixture.stop();
     assert_eq!(collector.received().requests.len(), 2);
+}
+
+#[test]
+fn headers_of_a_file_are_read_again_when_the_collector_refuses_them() {
+    let collector = Collector::start().unwrap();
+    collector.answer(401);
+    let file = std::env::temp_dir().join(format!("walrelay-headers-{}", std::process::id()));
+    std::fs::write(&file, "authorization=old").unwrap();
+    let headers = Secret::of_file(&file).unwrap();
+    let mut fixture = Fixture::start(&collector.url(), |settings| settings.headers = Some(headers));
+    fixture.push(1);
+    until(|| fixture.counted() == [0, 1]);
+    // WHEN the file has others THEN the batch is sent again with them
+    std::fs::write(&file, "authorization=new").unwrap();
+    fixture.push(1);
+    until(|| fixture.counted() == [0, 2]);
+    let requests = collector.received().requests;
+    let sent: Vec<_> = requests.iter().map(|it| it.header("authorization")).collect();
+    assert_eq!(sent, [Some("old"), Some("old"), Some("new")]);
+    fixture.stop();
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

@@ -13,8 +13,9 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::endpoint::OtlpEndpoint;
+use super::endpoint::{OtlpEndpoint, parse_headers};
 use walrelay_base::http::{HttpError, start};
+use walrelay_base::secret::{Secret, SecretFile as _};
 
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const CONTENT_TYPE: &str = "application/x-protobuf";
@@ -24,6 +25,8 @@ pub(super) struct OtlpClient {
     pub(super) endpoint: OtlpEndpoint,
     /// The headers that the configuration has.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Where they come from: a file may have others meanwhile.
+    pub(super) headers_from: Option<Secret>,
     /// None without TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) connection: Option<SendRequest<Full<Bytes>>>,
@@ -36,6 +39,17 @@ pub(super) struct OtlpAnswer {
 }
 
 impl OtlpClient {
+    /// Takes the headers that their file has now. Returns whether they are others.
+    pub(super) fn renew_headers(&mut self) -> bool {
+        let current = self.headers_from.as_ref().and_then(|secret| secret.current().ok());
+        let Some(Ok(headers)) = current.map(|text| parse_headers(&text)) else { return false };
+        let are_others = headers != self.headers;
+        if are_others {
+            self.headers = headers;
+        }
+        are_others
+    }
+
     /// Sends one request. The server may have closed a connection that was kept: then it is sent
     /// over another one.
     pub(super) async fn post(&mut self, spans: Bytes) -> Result<OtlpAnswer, HttpError> {

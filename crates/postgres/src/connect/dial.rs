@@ -38,7 +38,7 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path', '', false), \
      pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
      extract(epoch FROM pg_catalog.pg_postmaster_start_time()), \
-     CASE WHEN pg_catalog.current_setting('server_encoding') = 'SQL_ASCII' \
+     CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII' \
      THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END";
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
