@@ -47,9 +47,11 @@ impl OutboxRow {
         self.committed_unix_us.or(self.created_unix_us)
     }
 
-    /// A time before which it has no dead letter: an UPDATE gives the row a later time of commit.
+    /// A time before which it has no record and no dead letter: an UPDATE gives the row a later time of
+    /// commit.
     pub(crate) fn oldest_unix_us(&self) -> Option<i64> {
-        [self.created_unix_us, self.committed_unix_us].into_iter().flatten().min()
+        let created = self.created_unix_us?;
+        Some(created.min(self.committed_unix_us.unwrap_or(created)))
     }
 }
 

@@ -184,9 +184,14 @@ fn route_of_key(route: &Route, key: Option<&[u8]>) -> SearchRoute {
 /// Since when the broker is searched.
 fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
     let FindRequest { wanted, since_unix_us, since_is_given, .. } = request;
-    let of_rows = rows.iter().filter_map(OutboxRow::unix_us).min();
+    let begin = |row: &OutboxRow| match (row.oldest_unix_us(), row.committed_unix_us) {
+        (Some(row), _) => row.saturating_sub(MARGIN_US),
+        (None, Some(row)) => row.saturating_sub(MARGIN_US).min(*since_unix_us),
+        (None, None) => *since_unix_us,
+    };
+    let of_rows = rows.iter().map(begin).min();
     match (wanted, of_rows) {
-        (Wanted::Id(_), Some(row)) if !since_is_given => row.saturating_sub(MARGIN_US),
+        (Wanted::Id(_), Some(begin)) if !since_is_given => begin,
         _ => *since_unix_us,
     }
 }

@@ -13,6 +13,13 @@ fn the_broker_is_searched_since_the_row_was_written_unless_a_time_is_given() {
     let id = || Wanted::Id("e".to_owned());
     assert_eq!(from(&request(id(), false), &rows), 19 * MARGIN_US);
     assert_eq!(from(&request(id(), true), &rows), 900 * MARGIN_US);
+    // An UPDATE may have given it the time of its commit.
+    let updated = |minutes| OutboxRow {
+        committed_unix_us: Some(minutes * MARGIN_US),
+        ..OutboxRow::default()
+    };
+    assert_eq!(from(&request(id(), false), &[updated(950)]), 900 * MARGIN_US);
+    assert_eq!(from(&request(id(), false), &[updated(20)]), 19 * MARGIN_US);
     assert_eq!(from(&request(id(), false), &[]), 900 * MARGIN_US);
     assert_eq!(from(&request(Wanted::Key("k".to_owned()), false), &rows), 900 * MARGIN_US);
 }
@@ -30,6 +37,8 @@ fn dead_letters_are_read_from_the_oldest_row_on_and_all_of_them_if_its_time_is_n
     assert_eq!(letters_from(&[known.clone(), row(Some(20), Some(90))], 40), ReadFrom::Time(20));
     assert_eq!(letters_from(std::slice::from_ref(&known), 10), ReadFrom::Time(10));
     assert_eq!(letters_from(&[known, unknown], 10), ReadFrom::Beginning);
+    // An UPDATE may have given it the time of its commit.
+    assert_eq!(letters_from(&[row(None, Some(30))], 40), ReadFrom::Beginning);
 }
 
 #[test]
