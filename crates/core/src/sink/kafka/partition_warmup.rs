@@ -222,6 +222,10 @@ impl PartitionWarmup {
         under_way: impl Iterator<Item = (Sequence, Option<i32>)>,
     ) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(id) else { return Vec::new() };
+        // Many events may fail for the same reason.
+        if topic.is_forgotten() {
+            return Vec::new();
+        }
         let anew = Topic { changes: topic.changes + 1, ..Topic::default() };
         let waited = std::mem::replace(topic, anew).take_waiting();
         for (sequence, partition) in under_way {
@@ -297,6 +301,11 @@ impl Topic {
         } else {
             PartitionState::Idle
         }
+    }
+
+    /// Whether nothing is known of the partitions, and nothing was sent since it was forgotten.
+    fn is_forgotten(&self) -> bool {
+        self.count.is_none() && self.partitions.is_empty() && self.whole.under_way.is_none()
     }
 
     /// Whether an event of before may be under way to the partition.
