@@ -45,9 +45,15 @@ pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
             tree.problems.push(Problem::at(&origin, "--set", "config.bad-value", what, mend));
             continue;
         };
-        let (key, path) = (beginning(key.trim()), find(&split_key(key.trim()), false));
-        let origin = Origin::Flag { position, name: format!("--set {key}") };
-        match path {
+        let (shown, key) = (beginning(key.trim()), key.trim());
+        let origin = Origin::Flag { position, name: format!("--set {shown}") };
+        if shown != key {
+            let what = "expected KEY=VALUE, found another character before \"=\"";
+            let mend = "walrelay --set source.slot=walrelay ...";
+            tree.problems.push(Problem::at(&origin, shown, "config.bad-value", what, mend));
+            continue;
+        }
+        match find(&split_key(key), false) {
             Some(path) => assign(tree, path, value.trim(), &origin),
             None => {
                 let removed = removed::problem(key, key, &origin);

@@ -564,6 +564,7 @@ fn a_canary_never_appears() {
             &format!("source={CANARY}"),
             &format!("source.url:postgres://u:{CANARY}@db/app?sslmode=require"),
             &format!("admin.token={{file={CANARY}}}"),
+            &format!("sink.kafka.properties.sasl.password:{CANARY}=="),
         ];
         let variables = [("WALRELAY_SOURCE__PASSWORD", CANARY), ("WALRELAY_SINK", CANARY)];
         let faults = load_with(text, &variables, &flags).unwrap_err();

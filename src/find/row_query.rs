@@ -19,6 +19,7 @@ use crate::polling::statements::member_sql;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
 use crate::source::faults::message_of;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
+use crate::source::sql::text;
 
 /// Rows that are read of one table.
 pub(super) const ROWS_MAX: usize = 100;
@@ -216,16 +217,16 @@ impl RowQuery<'_> {
         let names = self.columns();
         let value = |name: &str| {
             let at = names.iter().position(|known| known == name)?;
-            row.get(4 + at)
+            text(row, 4 + at)
         };
         let owned = |name: &str| value(name).map(str::to_owned);
         OutboxRow {
             table: self.outbox.to_string(),
             id: owned(&columns.id).unwrap_or_default(),
-            key: row.get(3).and_then(unhexed),
-            xmin: row.get(0).and_then(|text| text.parse().ok()),
-            committed_unix_us: row.get(1).and_then(parse_rfc3339),
-            created_unix_us: row.get(2).and_then(parse_rfc3339),
+            key: text(row, 3).and_then(unhexed),
+            xmin: text(row, 0).and_then(|text| text.parse().ok()),
+            committed_unix_us: text(row, 1).and_then(parse_rfc3339),
+            created_unix_us: text(row, 2).and_then(parse_rfc3339),
             traceparent: owned(&columns.traceparent),
             topic: route.topic.render(value),
             partition: route.partition.as_deref().and_then(value).and_then(|it| it.parse().ok()),
@@ -258,8 +259,12 @@ fn bytes_sql(column: &PolledColumn, value: &str) -> String {
     }
 }
 
+/// A database without an encoding sends its text as it is.
 fn text_bytes_sql(text: &str) -> String {
-    format!("pg_catalog.convert_to({text}, 'UTF8')")
+    format!(
+        "pg_catalog.convert_to({text}, (CASE WHEN pg_catalog.current_setting('server_encoding') \
+         OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)::pg_catalog.name)"
+    )
 }
 
 fn hex_sql(bytes: &str) -> String {

@@ -22,7 +22,7 @@ use crate::source::publication::{PublishedFacts, PublishedTable, published};
 use crate::source::quote::{quote_ident, quote_table};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::slot_state;
-use crate::source::sql::{self, read_only, text_rows};
+use crate::source::sql::{self, read_only, text, text_rows};
 
 /// How long the slot is waited for: a relay that works confirms an idle database in less.
 const SLOT_WITHIN: Duration = Duration::from_secs(1);
@@ -151,7 +151,7 @@ impl RowLookup<'_> {
         let sql = query.wanted_bytes_sql(&self.request.wanted)?;
         // What is no value of the column is reported by the query for the rows.
         let found = text_rows(client, &sql).await.ok()?;
-        found.first()?.get(0).and_then(unhexed)
+        found.first().and_then(|row| text(row, 0)).and_then(unhexed)
     }
 
     async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, Unread> {

@@ -170,6 +170,11 @@ fn bytes_that_are_no_utf8_arrive_from_a_database_without_an_encoding() {
     let records = scene.carry(&[&scene.topic()]);
     assert_eq!(values(&records), ANY_BYTES.map(Some));
     assert_eq!(records[0].key.as_deref(), Some(&b"k\xe9"[..]));
+    // AND commands that look at the rows leave out what is no text
+    scene.route = "topic = \"values.${aggregateid}\"".into();
+    scene.walrelay(&["check"]).assert_says(&["values_ascii is SQL_ASCII"]);
+    let find = scene.walrelay(&["find", "1", "2", "--json"]);
+    assert!(find.all().contains("\"id\":\"1\""), "{find}");
 }
 
 #[test]

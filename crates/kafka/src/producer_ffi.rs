@@ -41,7 +41,7 @@ pub(super) struct Producer {
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
 
-/// How long the end of the client's threads is waited for.
+/// How long the end of the client's threads is waited for before closed sockets are enough.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
@@ -332,7 +332,7 @@ impl Producer {
 }
 
 impl Drop for Producer {
-    /// When it returns, nothing more is sent. A thread that asks for the address of a broker may still
+    /// When it returns, nothing more is sent: it waits as long as a socket is open. A thread that asks for the address of a broker may still
     /// live: it has no socket, and gets none.
     fn drop(&mut self) {
         // Keeps destruction from waiting for a broker that does not answer.

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Error, SimpleQueryRow};
 
 use super::faults::message_of;
 use super::quote::{quote_ident, quote_literal, quote_table};
-use super::sql::{read_only, text_rows};
+use super::sql::{read_only, text, text_rows};
 use walrelay_core::outbox::settings::OutboxTable;
 
 const ROWS_MAX: usize = 1000;
@@ -46,7 +46,7 @@ pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopi
 async fn sample(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String>, Error> {
     let looked = async {
         let size = text_rows(client, &pages_sql(outbox)).await?;
-        let number = |at| size.first().and_then(|row| row.get(at)?.parse::<u64>().ok());
+        let number = |at| size.first().and_then(|row| text(row, at)?.parse::<u64>().ok());
         // Of a partitioned table no page is the last.
         let from = number(0)
             .zip(number(1))
@@ -56,7 +56,7 @@ async fn sample(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String
     let found = read_only(client, LIMITS, looked).await?;
     let columns: Vec<&str> = outbox.route.topic.columns().collect();
     let topic = |row: &SimpleQueryRow| {
-        let value = |name: &str| row.get(columns.iter().position(|known| *known == name)?);
+        let value = |name: &str| text(row, columns.iter().position(|known| *known == name)?);
         outbox.route.topic.render(value)
     };
     Ok(found.iter().filter_map(topic).collect())

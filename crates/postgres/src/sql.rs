@@ -108,6 +108,11 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     Ok((Sql { client, server, started, link, alive }, role))
 }
 
+/// A value of a row; none also where it is not UTF-8, as it may be in a database without an encoding.
+pub fn text(row: &SimpleQueryRow, at: usize) -> Option<&str> {
+    row.try_get(at).ok().flatten()
+}
+
 /// The rows of a query, with their values in text form.
 pub async fn text_rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> {
     let row = |message| match message {

@@ -255,8 +255,8 @@ fn encoding(facts: &SourceFacts, settings: &SourceSettings) -> Finding {
         return Finding::warn(
             "source.encoding",
             format!(
-                "database {} is SQL_ASCII: text that is not UTF-8 cannot be routed; store keys \
-                 and types as ASCII or UTF-8",
+                "database {} is SQL_ASCII: text that is not UTF-8 is published as it is, and \
+                 cannot be an id or a part of a topic; store those as ASCII or UTF-8",
                 server.database
             ),
         );

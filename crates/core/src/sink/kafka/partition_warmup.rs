@@ -179,6 +179,12 @@ impl PartitionWarmup {
         before != 0 && before != id
     }
 
+    /// Whether the topic has fewer partitions than before, and so was created again:
+    /// [`PartitionWarmup::forget`] them first.
+    pub(super) fn has_fewer(&self, topic: TopicId, count: usize) -> bool {
+        self.topics.get(topic).is_some_and(|topic| count < topic.partitions.len())
+    }
+
     /// The topic has `count` partitions now, of which `partition_of` chooses the one of a key.
     /// Returns the events that have waited for this number, or for partitions that may not be
     /// theirs any more.
@@ -189,18 +195,17 @@ impl PartitionWarmup {
         partition_of: impl FnOnce(&[u8]) -> i32,
     ) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        if count < topic.partitions.len() {
-            topic.confirmed.clear();
-        }
-        topic.count = Some(count);
         // Its partition may have no leader, and the others must not wait for that.
-        let to = topic.whole_sent_to.take().filter(|_| topic.whole.under_way.is_some());
+        let to = topic.whole_sent_to.as_ref().filter(|_| topic.whole.under_way.is_some());
         let to = to.map(|to| match to {
-            SentTo::Partition(partition) => partition,
-            SentTo::PartitionOf(key) => partition_of(&key),
+            SentTo::Partition(partition) => *partition,
+            SentTo::PartitionOf(key) => partition_of(key),
         });
         let to = to.and_then(|to| usize::try_from(to).ok()).filter(|to| *to < count);
         let moved = to.and_then(|to| Some((to, topic.whole.under_way.take()?)));
+        if topic.partitions.is_empty() || topic.whole.under_way.is_none() {
+            topic.count = Some(count);
+        }
         if topic.whole.under_way.is_some() || topic.partitions.len() == count {
             return Vec::new();
         }
@@ -252,8 +257,7 @@ impl PartitionWarmup {
     /// were counted, because partitions may have been added, and those whose count has not come.
     pub(super) fn topics_to_count(&mut self, again: bool) -> Vec<TopicId> {
         let mut topics = std::mem::take(&mut self.uncounted);
-        let has_more = |it: &Topic| !it.partitions.is_empty() && it.whole.under_way.is_some();
-        let is_unknown = |topic: &Topic| topic.count.is_none() || has_more(topic);
+        let is_unknown = |topic: &Topic| topic.count.is_none() || topic.has_more();
         topics.retain(|id| is_unknown(&self.topics[*id]));
         if again {
             let is_used = |topic: &Topic| {
@@ -303,6 +307,13 @@ impl Topic {
         }
     }
 
+    /// Whether an event was sent to a partition beyond those that were counted.
+    fn has_more(&self) -> bool {
+        let last = self.confirmed.last().and_then(|last| usize::try_from(*last).ok());
+        let is_beyond = last.is_some_and(|last| last >= self.partitions.len());
+        !self.partitions.is_empty() && (self.whole.under_way.is_some() || is_beyond)
+    }
+
     /// Whether nothing is known of the partitions, and nothing was sent since it was forgotten.
     fn is_forgotten(&self) -> bool {
         self.count.is_none() && self.partitions.is_empty() && self.whole.under_way.is_none()
@@ -345,7 +356,9 @@ impl Topic {
     /// Opens the partitions that have confirmed an event, once their number is known.
     fn update(&mut self) {
         let Some(count) = self.count else { return };
-        self.partitions.resize_with(count, Partition::default);
+        if self.partitions.is_empty() {
+            self.partitions.resize_with(count, Partition::default);
+        }
         for (index, partition) in self.partitions.iter_mut().enumerate() {
             let has_confirmed = i32::try_from(index).is_ok_and(|it| self.confirmed.contains(&it));
             // What is under way may be at another partition: it was sent before they were counted.

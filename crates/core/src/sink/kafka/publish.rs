@@ -266,6 +266,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 let text = format!("topic {name} was deleted and created again");
                 self.ending.get_or_insert((SinkReport::Broken(text), now));
             }
+            if self.warmup.has_fewer(topic, count) {
+                self.forget(topic);
+            }
             let partition_of = |key: &[u8]| {
                 let count = i32::try_from(count).unwrap_or(i32::MAX);
                 self.normal.producer.partition_of(topic, key, count)
