@@ -15,6 +15,7 @@ use crate::base::text::nearest;
 /// Variables of the relay that are not configuration keys.
 const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG", "WALRELAY_LOG_FORMAT"];
 const DEVELOPER_PREFIX: &str = "WALRELAY_DEV_";
+const SET_EXAMPLE: &str = "walrelay --set source.slot=walrelay ...";
 
 pub(crate) fn environment(tree: &mut Tree) {
     for (name, value) in tree.variables.clone() {
@@ -41,16 +42,20 @@ pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
         let Some((key, value)) = setting.split_once('=') else {
             let origin = Origin::Flag { position, name: "--set".to_owned() };
             let what = "expected KEY=VALUE, found no \"=\"";
-            let mend = "walrelay --set source.slot=walrelay ...";
-            tree.problems.push(Problem::at(&origin, "--set", "config.bad-value", what, mend));
+            tree.problems.push(Problem::at(
+                &origin,
+                "--set",
+                "config.bad-value",
+                what,
+                SET_EXAMPLE,
+            ));
             continue;
         };
-        let (shown, key) = (beginning(key.trim()), key.trim());
+        let (shown, key) = (shown_part(key.trim()), key.trim());
         let origin = Origin::Flag { position, name: format!("--set {shown}") };
         if shown != key {
             let what = "expected KEY=VALUE, found another character before \"=\"";
-            let mend = "walrelay --set source.slot=walrelay ...";
-            tree.problems.push(Problem::at(&origin, shown, "config.bad-value", what, mend));
+            tree.problems.push(Problem::at(&origin, shown, "config.bad-value", what, SET_EXAMPLE));
             continue;
         }
         match find(&split_key(key), false) {
@@ -64,7 +69,7 @@ pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
 }
 
 /// The part of a key that may be shown: with `:` for `=`, a value is behind it.
-fn beginning(key: &str) -> &str {
+fn shown_part(key: &str) -> &str {
     let is_of_key = |c: char| c.is_alphanumeric() || "_.-[]\"".contains(c);
     key.split(|c| !is_of_key(c)).next().unwrap_or_default()
 }

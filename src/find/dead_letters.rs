@@ -87,7 +87,7 @@ fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
         LogRecord::Resolution(it) => (&it.event_id, &it.key),
         LogRecord::Stop(_) | LogRecord::Foreign => return false,
     };
-    match wanted.wanted {
+    match wanted.typed {
         Wanted::Id(_) => wanted.is_id(id),
         Wanted::Key(word) => {
             key.as_ref().is_some_and(|key| key.is_named(word) || wanted.any(|bytes| key.is(bytes)))

@@ -85,11 +85,11 @@ impl EventFinder {
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
-        let SourceView { rows, wanted, slot, searched, not_searched } = self.source(request)?;
+        let SourceView { rows, spellings, slot, searched, not_searched } = self.source(request)?;
         let mut is_unsearched = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
-        let wanted = WantedSpellings { wanted: &request.wanted, bytes: &wanted };
+        let wanted = WantedSpellings { typed: &request.wanted, bytes: &spellings };
         let (letters, read) = self.letters(&wanted, letters_from(&rows, from_unix_us), limits);
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
@@ -155,7 +155,7 @@ impl EventFinder {
                 routes.push(route);
             }
         }
-        if let Wanted::Key(key) = wanted.wanted {
+        if let Wanted::Key(key) = wanted.typed {
             let keys = wanted.bytes.iter().map(Option::as_deref).chain(iter::repeat(None));
             let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route).zip(keys);
             // A field of a message is text.

@@ -41,7 +41,7 @@ impl<'a> RecordFilter<'a> {
             let found = record.headers.iter().find(|(name, _)| name == wanted)?;
             Some(String::from_utf8_lossy(&found.1).into_owned())
         };
-        let is_it = |id: &str| match self.wanted.wanted {
+        let is_it = |id: &str| match self.wanted.typed {
             Wanted::Id(_) => self.wanted.is_id(id),
             Wanted::Key(wanted) => record.key.is_some_and(|key| {
                 key == wanted.as_bytes() || shown(key) == *wanted || self.wanted.any(|it| it == key)

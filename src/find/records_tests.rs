@@ -1,7 +1,7 @@
 use super::*;
 
 fn typed(wanted: &Wanted) -> WantedSpellings<'_> {
-    WantedSpellings { wanted, bytes: &[] }
+    WantedSpellings { typed: wanted, bytes: &[] }
 }
 
 fn record<'a>(key: &'a str, offset: i64, headers: &'a [(String, Vec<u8>)]) -> StoredRecord<'a> {

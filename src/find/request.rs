@@ -46,14 +46,14 @@ impl Wanted {
 /// The id or key that is looked for, as it was typed and as records may have it.
 #[derive(Debug)]
 pub(super) struct WantedSpellings<'a> {
-    pub(super) wanted: &'a Wanted,
+    pub(super) typed: &'a Wanted,
     /// For each table the bytes of the id or key in a record, if they are known.
     pub(super) bytes: &'a [Option<Vec<u8>>],
 }
 
 impl WantedSpellings<'_> {
     pub(super) fn is_id(&self, id: &str) -> bool {
-        id == self.wanted.text() || self.any(|bytes| bytes == id.as_bytes())
+        id == self.typed.text() || self.any(|bytes| bytes == id.as_bytes())
     }
 
     pub(super) fn any(&self, is_it: impl FnMut(&[u8]) -> bool) -> bool {

@@ -259,12 +259,10 @@ fn bytes_sql(column: &PolledColumn, value: &str) -> String {
     }
 }
 
-/// A database without an encoding sends its text as it is.
+/// The session has the encoding in which the relay gets text, too.
 fn text_bytes_sql(text: &str) -> String {
-    format!(
-        "pg_catalog.convert_to({text}, (CASE WHEN pg_catalog.current_setting('server_encoding') \
-         OPERATOR(pg_catalog.=) 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END)::pg_catalog.name)"
-    )
+    let encoding = "pg_catalog.current_setting('client_encoding')::pg_catalog.name";
+    format!("pg_catalog.convert_to({text}, {encoding})")
 }
 
 fn hex_sql(bytes: &str) -> String {

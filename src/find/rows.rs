@@ -34,7 +34,7 @@ pub(super) struct SourceView {
     pub(super) rows: Vec<OutboxRow>,
     /// For each table the bytes of the wanted id or key in a record, if they are known: it may be typed in
     /// another way. Empty if Postgres was not asked.
-    pub(super) wanted: Vec<Option<Vec<u8>>>,
+    pub(super) spellings: Vec<Option<Vec<u8>>>,
     pub(super) slot: Option<SlotPosition>,
     pub(super) searched: Vec<String>,
     pub(super) not_searched: Vec<String>,
@@ -76,7 +76,7 @@ impl RowLookup<'_> {
                 }
                 Err(unread) => Err(unread),
             };
-            view.wanted.push(bytes);
+            view.spellings.push(bytes);
             match found {
                 Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
                 Err(Unread::NoValue(what)) => no_value = Some(what),

@@ -2,8 +2,7 @@
 
 use walrelay_harness::consumer::create_topic;
 
-use crate::support::faults::{CliFixture, HALT, TopicRecord, brokers, read};
-use crate::support::shared_postgres;
+use crate::support::faults::{CliFixture, TopicRecord, brokers};
 
 /// A table with a payload of that type, routed to the scene's topic.
 fn scene_with(name: &str, payload_type: &str) -> CliFixture<'static> {
@@ -143,22 +142,10 @@ fn columns_of_types_of_ones_own_are_read_in_text_mode_by_itself() {
     assert_eq!((records[1].key(), records[1].header("amount")), (Some("north-k2"), None));
 }
 
-/// A database that stores any bytes as text, with one event of each kind in a table.
-fn of_any_bytes(name: &str) -> CliFixture<'static> {
-    let scene = CliFixture::bare(name);
-    let in_other = |sql: String| shared_postgres().sql("postgres", &sql).unwrap();
-    in_other(format!("DROP DATABASE {name}"));
-    in_other(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'"));
-    scene.make_topic(&scene.topic(), 1);
-    scene
-}
-
-/// Latin-1, and then UTF-8.
-const ANY_BYTES: [&[u8]; 2] = [b"caf\xe9", "café".as_bytes()];
-
 #[test]
 fn bytes_that_are_no_utf8_arrive_from_a_database_without_an_encoding() {
-    let mut scene = of_any_bytes("values_ascii");
+    let mut scene = CliFixture::without_encoding("values_ascii");
+    scene.make_topic(&scene.topic(), 1);
     scene.sql("CREATE TABLE public.outbox (id int PRIMARY KEY, aggregateid text, payload text)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -168,36 +155,11 @@ fn bytes_that_are_no_utf8_arrive_from_a_database_without_an_encoding() {
                                     (2, 'k', convert_from('\x636166c3a9', 'SQL_ASCII'))",
     );
     let records = scene.carry(&[&scene.topic()]);
-    assert_eq!(values(&records), ANY_BYTES.map(Some));
+    assert_eq!(values(&records), [Some(&b"caf\xe9"[..]), Some("café".as_bytes())]);
     assert_eq!(records[0].key.as_deref(), Some(&b"k\xe9"[..]));
     // AND commands that look at the rows leave out what is no text
     scene.route = "topic = \"values.${aggregateid}\"".into();
     scene.walrelay(&["check"]).assert_says(&["values_ascii is SQL_ASCII"]);
     let find = scene.walrelay(&["find", "1", "2", "--json"]);
     assert!(find.all().contains("\"id\":\"1\""), "{find}");
-}
-
-#[test]
-fn bytes_that_are_no_utf8_arrive_from_a_polled_table_without_an_encoding() {
-    let mut scene = of_any_bytes("values_ascii_polled");
-    scene.sql(include_str!("../../sql/polling.sql"));
-    scene.sql(
-        r"ALTER TABLE outbox ALTER payload TYPE text;
-          INSERT INTO outbox (event_key, payload) VALUES
-            (convert_from('\x6be9', 'SQL_ASCII'), convert_from('\x636166e9', 'SQL_ASCII')),
-            ('k', convert_from('\x636166c3a9', 'SQL_ASCII'))",
-    );
-    scene.source = "mode = \"polling\"\n[source.polling]\ninterval = \"50ms\"\n\
-                    [[source.outbox]]\ntable = \"public.outbox\"\n"
-        .into();
-    scene.route = format!("topic = \"{}\"\n", scene.topic());
-    scene.extra = HALT.into();
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("everything to be settled", || {
-        scene.sql("SELECT count(*) FROM outbox WHERE status IN ('pending', 'in_progress')") == "0"
-    });
-    relay.stop();
-    let records = read(&[&scene.topic()]);
-    assert_eq!(values(&records), ANY_BYTES.map(Some));
-    assert_eq!(records[0].key.as_deref(), Some(&b"k\xe9"[..]));
 }

@@ -6,7 +6,10 @@ const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// A database with the shipped table and a topic, polled.
 fn shipped(name: &str) -> CliFixture<'static> {
-    let mut scene = CliFixture::bare(name);
+    shipped_in(CliFixture::bare(name))
+}
+
+fn shipped_in(mut scene: CliFixture<'static>) -> CliFixture<'static> {
     scene.sql(POLLING_SQL);
     scene.make_topic(&scene.topic(), 1);
     scene.source = "mode = \"polling\"\n[source.polling]\ninterval = \"50ms\"\n\
@@ -51,6 +54,21 @@ fn rows_are_published_in_order_and_marked() {
     assert_eq!(records[1].header_names(), ["id", "commit_ts"]);
     let told = "SELECT DISTINCT status, retry_count, locked_at IS NULL, locked_by IS NULL, failure_reason FROM outbox";
     assert_eq!(scene.sql(told), "published|0|t|f|");
+}
+
+#[test]
+fn bytes_that_are_no_utf8_arrive_from_a_table_without_an_encoding() {
+    let scene = shipped_in(CliFixture::without_encoding("polling_ascii"));
+    scene.sql(
+        r"ALTER TABLE outbox ALTER payload TYPE text;
+          INSERT INTO outbox (event_key, payload) VALUES
+            (convert_from('\x6be9', 'SQL_ASCII'), convert_from('\x636166e9', 'SQL_ASCII')),
+            ('k', convert_from('\x636166c3a9', 'SQL_ASCII'))",
+    );
+    let records = poll(&scene);
+    let values: Vec<_> = records.iter().map(|record| record.value.as_deref()).collect();
+    assert_eq!(values, [Some(&b"caf\xe9"[..]), Some("café".as_bytes())]);
+    assert_eq!(records[0].key.as_deref(), Some(&b"k\xe9"[..]));
 }
 
 #[test]

@@ -45,6 +45,15 @@ impl CliFixture<'static> {
         CliFixture::on(shared_postgres(), name)
     }
 
+    /// The same, whose text may be any bytes.
+    pub(crate) fn without_encoding(name: &str) -> CliFixture<'static> {
+        let scene = CliFixture::bare(name);
+        let run = |sql: String| shared_postgres().sql("postgres", &sql).unwrap();
+        run(format!("DROP DATABASE {name}"));
+        run(format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'"));
+        scene
+    }
+
     /// The same with the shipped table, its publication, the slot, and the topic
     /// `outbox.event.NAME` of one partition.
     pub(crate) fn ready(name: &str) -> CliFixture<'static> {

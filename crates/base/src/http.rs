@@ -9,7 +9,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, header};
+use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -82,6 +82,16 @@ where
     // The connection ends with its sender, which also gets its errors.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// The port of a URL, or this one where it has none. None if the port is not a number from 1 to 65535: to the
+/// parser, such a port is none.
+pub fn port(uri: &Uri, by_default: u16) -> Option<u16> {
+    let authority = uri.authority().map(|it| it.as_str()).unwrap_or_default();
+    match authority.strip_prefix(uri.host().unwrap_or_default()) {
+        Some("") => Some(by_default),
+        _ => uri.port_u16().filter(|port| *port > 0),
+    }
 }
 
 /// Why a request has failed, for people.

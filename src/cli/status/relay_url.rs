@@ -7,6 +7,7 @@ use hyper::Uri;
 
 use crate::admin::address::reachable;
 use crate::base::error::{Exit, Fault};
+use crate::base::http;
 
 /// The port of `admin.listen` unless configured, where neither a scheme nor a port is given.
 const PORT: u16 = 9464;
@@ -61,15 +62,8 @@ impl RelayUrl {
         if host.is_empty() {
             return Err(wrong(format!("{text:?} names no host")));
         }
-        // A port that is no number is no port for the parser.
-        let after_host = uri
-            .authority()
-            .map(|it| it.as_str().trim_start_matches(uri.host().unwrap_or_default()));
-        let port = match after_host.unwrap_or_default() {
-            "" => Some(port),
-            _ => uri.port_u16().filter(|port| *port > 0),
-        };
-        let port = port.ok_or_else(|| wrong(format!("{text:?} has no port from 1 to 65535")))?;
+        let port = http::port(&uri, port)
+            .ok_or_else(|| wrong(format!("{text:?} has no port from 1 to 65535")))?;
         let path = uri.path().trim_end_matches('/');
         let prefix = path.strip_suffix("/status").unwrap_or(path).to_owned();
         Ok(RelayUrl { host, port, prefix })

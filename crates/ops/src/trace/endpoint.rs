@@ -8,6 +8,7 @@ use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 
 use walrelay_base::encoding::percent_decode;
+use walrelay_base::http;
 use walrelay_base::secret::Secret;
 
 const PATH: &str = "/v1/traces";
@@ -41,11 +42,7 @@ impl OtlpEndpoint {
             return Err("the URL must not have parameters");
         }
         let host = uri.host().unwrap_or_default();
-        // A port that is no number is no port for the parser.
-        let port = match authority.strip_prefix(host) {
-            Some("") => Some(if tls { 443 } else { 80 }),
-            _ => uri.port_u16().filter(|port| *port > 0),
-        };
+        let port = http::port(&uri, if tls { 443 } else { 80 });
         let port = port.ok_or("the URL has no port from 1 to 65535")?;
         let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
         if host.is_empty() {

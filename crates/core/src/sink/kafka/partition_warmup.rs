@@ -47,21 +47,20 @@ struct Topic {
     /// All partitions are open.
     is_open: bool,
     count: Option<usize>,
-    /// Stands for all partitions while `partitions` is empty: until their number is known and
-    /// nothing is under way to an unknown one of them. Then it stands for those beyond that number, which
-    /// were added since.
-    whole: Partition,
-    /// From which the partition of the event under way to `whole` follows once their number is
+    /// Stands for the partitions that are not known: for all until their number is known and nothing is
+    /// under way to one of them, and then for those beyond that number, which were added since.
+    unknown: Partition,
+    /// From which the partition of the event under way to `unknown` follows once their number is
     /// known.
-    whole_sent_to: Option<SentTo>,
+    unknown_sent_to: Option<SentTo>,
     partitions: Vec<Partition>,
     /// Partitions that have confirmed an event.
     confirmed: BTreeSet<i32>,
     /// Events that were under way when the partitions were forgotten, and their partition if it is known. The
     /// client goes on sending them, so that an event behind one of them would not be the first.
-    before: BTreeMap<Sequence, Option<i32>>,
+    sent_before: BTreeMap<Sequence, Option<i32>>,
     /// How many of them each partition has.
-    before_by_partition: BTreeMap<Option<i32>, usize>,
+    sent_before_by_partition: BTreeMap<Option<i32>, usize>,
     /// How often its partitions have changed.
     changes: u32,
     /// The id that the cluster has given the topic; 0 until it is known.
@@ -137,7 +136,7 @@ impl PartitionWarmup {
         if is_unknown {
             // A partitioner may choose any partition for an empty key.
             let key = key.filter(|key| !key.is_empty()).map(Box::from);
-            self.topics[topic].whole_sent_to =
+            self.topics[topic].unknown_sent_to =
                 to.map(SentTo::Partition).or(key.map(SentTo::PartitionOf));
             self.uncounted.push(topic);
         }
@@ -157,11 +156,11 @@ impl PartitionWarmup {
     ) -> Vec<Sequence> {
         let Some(id) = self.under_way.remove(&sequence) else { return Vec::new() };
         let topic = &mut self.topics[id];
-        if let Some(partition) = topic.before.remove(&sequence) {
-            return topic.answered_before(partition);
+        if let Some(partition) = topic.sent_before.remove(&sequence) {
+            return topic.release_held_up(partition);
         }
         let mut waited = Vec::new();
-        let mut all = std::iter::once(&mut topic.whole).chain(&mut topic.partitions);
+        let mut all = std::iter::once(&mut topic.unknown).chain(&mut topic.partitions);
         if let Some(partition) = all.find(|it| it.under_way == Some(sequence)) {
             partition.under_way = None;
             waited = std::mem::take(&mut partition.waiting);
@@ -196,17 +195,17 @@ impl PartitionWarmup {
     ) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
         // Its partition may have no leader, and the others must not wait for that.
-        let to = topic.whole_sent_to.as_ref().filter(|_| topic.whole.under_way.is_some());
+        let to = topic.unknown_sent_to.as_ref().filter(|_| topic.unknown.under_way.is_some());
         let to = to.map(|to| match to {
             SentTo::Partition(partition) => *partition,
             SentTo::PartitionOf(key) => partition_of(key),
         });
         let to = to.and_then(|to| usize::try_from(to).ok()).filter(|to| *to < count);
-        let moved = to.and_then(|to| Some((to, topic.whole.under_way.take()?)));
-        if topic.partitions.is_empty() || topic.whole.under_way.is_none() {
+        let moved = to.and_then(|to| Some((to, topic.unknown.under_way.take()?)));
+        if topic.partitions.is_empty() || topic.unknown.under_way.is_none() {
             topic.count = Some(count);
         }
-        if topic.whole.under_way.is_some() || topic.partitions.len() == count {
+        if topic.unknown.under_way.is_some() || topic.partitions.len() == count {
             return Vec::new();
         }
         topic.changes += u32::from(!topic.partitions.is_empty());
@@ -235,8 +234,8 @@ impl PartitionWarmup {
         let waited = std::mem::replace(topic, anew).take_waiting();
         for (sequence, partition) in under_way {
             self.under_way.insert(sequence, id);
-            topic.before.insert(sequence, partition);
-            *topic.before_by_partition.entry(partition).or_default() += 1;
+            topic.sent_before.insert(sequence, partition);
+            *topic.sent_before_by_partition.entry(partition).or_default() += 1;
         }
         self.uncounted.push(id);
         waited
@@ -261,7 +260,9 @@ impl PartitionWarmup {
         topics.retain(|id| is_unknown(&self.topics[*id]));
         if again {
             let is_used = |topic: &Topic| {
-                topic.count.is_some() || topic.whole.under_way.is_some() || !topic.before.is_empty()
+                topic.count.is_some()
+                    || topic.unknown.under_way.is_some()
+                    || !topic.sent_before.is_empty()
             };
             let used = self.topics.iter().enumerate().filter(|(_, topic)| is_used(topic));
             topics.extend(used.map(|(id, _)| id));
@@ -282,7 +283,7 @@ impl PartitionWarmup {
         let topic = self.topic(topic);
         match topic.index(partition) {
             Some(index) => &mut topic.partitions[index],
-            None => &mut topic.whole,
+            None => &mut topic.unknown,
         }
     }
 }
@@ -297,7 +298,7 @@ impl Topic {
 
     #[inline]
     fn state(&self, index: Option<usize>) -> PartitionState {
-        let partition = index.map_or(&self.whole, |index| &self.partitions[index]);
+        let partition = index.map_or(&self.unknown, |index| &self.partitions[index]);
         if partition.is_open {
             PartitionState::Open
         } else if partition.under_way.is_some() || self.is_held_up(index) {
@@ -311,34 +312,34 @@ impl Topic {
     fn has_more(&self) -> bool {
         let last = self.confirmed.last().and_then(|last| usize::try_from(*last).ok());
         let is_beyond = last.is_some_and(|last| last >= self.partitions.len());
-        !self.partitions.is_empty() && (self.whole.under_way.is_some() || is_beyond)
+        !self.partitions.is_empty() && (self.unknown.under_way.is_some() || is_beyond)
     }
 
     /// Whether nothing is known of the partitions, and nothing was sent since it was forgotten.
     fn is_forgotten(&self) -> bool {
-        self.count.is_none() && self.partitions.is_empty() && self.whole.under_way.is_none()
+        self.count.is_none() && self.partitions.is_empty() && self.unknown.under_way.is_none()
     }
 
     /// Whether an event of before may be under way to the partition.
     fn is_held_up(&self, index: Option<usize>) -> bool {
-        let Some(index) = index else { return !self.before.is_empty() };
-        let is_there = |partition| self.before_by_partition.contains_key(&partition);
+        let Some(index) = index else { return !self.sent_before.is_empty() };
+        let is_there = |partition| self.sent_before_by_partition.contains_key(&partition);
         is_there(None) || i32::try_from(index).is_ok_and(|index| is_there(Some(index)))
     }
 
     /// An event of before was answered, which was under way to this partition. Returns the events that have
     /// waited for it.
-    fn answered_before(&mut self, partition: Option<i32>) -> Vec<Sequence> {
+    fn release_held_up(&mut self, partition: Option<i32>) -> Vec<Sequence> {
         let mut waited = Vec::new();
-        if let Some(count) = self.before_by_partition.get_mut(&partition) {
+        if let Some(count) = self.sent_before_by_partition.get_mut(&partition) {
             *count -= 1;
             if *count > 0 {
                 return waited;
             }
         }
-        self.before_by_partition.remove(&partition);
+        self.sent_before_by_partition.remove(&partition);
         if !self.is_held_up(None) {
-            waited.append(&mut self.whole.waiting);
+            waited.append(&mut self.unknown.waiting);
         }
         for index in 0..self.partitions.len() {
             if !self.is_held_up(Some(index)) {
@@ -349,7 +350,7 @@ impl Topic {
     }
 
     fn take_waiting(&mut self) -> Vec<Sequence> {
-        let all = std::iter::once(&mut self.whole).chain(&mut self.partitions);
+        let all = std::iter::once(&mut self.unknown).chain(&mut self.partitions);
         all.flat_map(|partition| std::mem::take(&mut partition.waiting)).collect()
     }
 
