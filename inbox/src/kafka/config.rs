@@ -1,5 +1,7 @@
 //! The properties of the clients: defaults, then the user's, then what the inbox relies on.
 
+use std::time::Duration;
+
 use rdkafka::ClientConfig;
 
 use super::Kafka;
@@ -53,9 +55,20 @@ const PRODUCER_FIXED: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
 ];
 
+const POLL_INTERVAL: &str = "max.poll.interval.ms";
+/// librdkafka's default.
+const POLL_INTERVAL_MIN: Duration = Duration::from_secs(300);
+const POLLED_AFTER: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 pub(super) fn consumer(kafka: &Kafka, settings: &Settings) -> ClientConfig {
     let mut config = client(kafka, settings, CONSUMER_DEFAULTS, CONSUMER_FIXED);
     config.set("group.id", &settings.service);
+    // At a rebalance handlers are waited for, and the consumer is not polled meanwhile. (librdkafka wants a day at most.)
+    let interval = settings.stop_within.saturating_add(POLLED_AFTER).clamp(POLL_INTERVAL_MIN, DAY);
+    if config.get(POLL_INTERVAL).is_none() {
+        config.set(POLL_INTERVAL, interval.as_millis().to_string());
+    }
     config
 }
 
@@ -101,8 +114,9 @@ mod tests {
             .property("auto.offset.reset", "latest")
             .property("delivery.report.only.error", "true")
             .property("acks", "1");
-        let settings = Settings::new("billing", "");
+        let settings = Settings::new("billing", "").stop_within(Duration::from_secs(600));
         let consumer = consumer(&kafka, &settings);
+        assert_eq!(consumer.get("max.poll.interval.ms"), Some("660000"));
         assert_eq!(consumer.get("session.timeout.ms"), Some("6000"));
         assert_eq!(consumer.get("enable.auto.commit"), Some("false"));
         assert_eq!(consumer.get("auto.offset.reset"), Some("earliest"));

@@ -82,6 +82,8 @@ impl OffsetTracker {
 pub(super) struct WaitBound {
     /// The end of the partition at a time: what stands before it was there.
     seen: Option<(Instant, i64)>,
+    /// The last record that was asked for.
+    asked: i64,
 }
 
 impl WaitBound {
@@ -94,6 +96,10 @@ impl WaitBound {
         now: Instant,
         end: impl FnOnce() -> i64,
     ) -> Duration {
+        // Offsets go back when the topic is made again: what stands there now was not seen.
+        if std::mem::replace(&mut self.asked, offset) > offset {
+            self.seen = None;
+        }
         let (at, _) = match self.seen.filter(|(_, end)| offset < *end) {
             Some(seen) => seen,
             None => *self.seen.insert((now, end().max(offset + 1))),
@@ -255,6 +261,8 @@ mod tests {
         assert_eq!(bound.left(15, delay, after(90), never), Duration::ZERO);
         assert_eq!(bound.left(20, delay, after(91), || -1), delay);
         assert_eq!(bound.left(20, delay, after(121), never), Duration::ZERO);
+        // WHEN the topic is made again
+        assert_eq!(bound.left(0, delay, after(122), || 5), delay);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! Each assigned partition has a queue of its own, which is read as far as the lanes have room and
 //! copies of retries are due. What is not read stays in librdkafka's bounded queue: nothing is
-//! paused, fetched twice or sought back, and the thread polls the consumer all the time, so
-//! `max.poll.interval.ms` never passes.
+//! paused, fetched twice or sought back, and the thread polls the consumer all the time.
 //!
 //! When partitions are taken back, or at a stop: what has not begun in a lane is dropped, what
-//! runs is waited for, and the offsets are committed before the group is told.
+//! runs is waited for, for a shorter time than `max.poll.interval.ms`, and the offsets are committed
+//! before the group is told.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};

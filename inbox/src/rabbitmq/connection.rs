@@ -3,13 +3,17 @@
 //! Reading and publishing have one each: the broker stops to read from a connection that publishes
 //! while it is short of memory or disk, and acknowledgements must pass meanwhile.
 
+use std::net::{Shutdown, TcpStream};
+use std::ops::Deref;
+use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lapin::tcp::{AMQPUriTcpExt as _, OwnedTLSConfig};
 use lapin::types::ShortString;
 use lapin::uri::AMQPUri;
-use lapin::{Connection, ConnectionProperties, Error, ErrorKind};
+use lapin::{AsyncTcpStream, Connection, ConnectionProperties, Error, ErrorKind, runtime};
 use tokio::time::timeout;
 
 use super::{NO_URL, RabbitMq};
@@ -47,9 +51,11 @@ impl Loss {
         Loss { code: None, text: text.to_string(), is_unreadable: false }
     }
 
-    /// Somebody must change the broker first: a login, a right, or what `init` makes.
+    /// Somebody must change the broker first: a login, a right, or what `init` makes. A limit of
+    /// connections may be that of another instance, which ends.
     pub(super) fn is_refusal(&self) -> bool {
-        [ACCESS_REFUSED, NOT_FOUND, NOT_ALLOWED].map(Some).contains(&self.code)
+        let is_limit = self.code == Some(NOT_ALLOWED) && self.text.contains("connection limit");
+        [ACCESS_REFUSED, NOT_FOUND, NOT_ALLOWED].map(Some).contains(&self.code) && !is_limit
     }
 }
 
@@ -75,12 +81,60 @@ impl From<Error> for Loss {
     }
 }
 
+/// A connection, and its socket. Of a node that answers nothing, lapin would keep the socket and a
+/// thread for ever.
+pub(super) struct Link {
+    connection: Connection,
+    socket: KeptSocket,
+}
+
+impl Deref for Link {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Link {
+    /// Ends it without a word.
+    pub(super) fn cut(&self) {
+        self.socket.shut_down();
+    }
+}
+
+/// None where the user connects.
+#[derive(Clone, Default)]
+struct KeptSocket(Arc<Mutex<Option<TcpStream>>>);
+
+impl KeptSocket {
+    fn keep(&self, socket: &impl AsFd) -> std::io::Result<()> {
+        let socket = socket.as_fd().try_clone_to_owned()?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket.into());
+        Ok(())
+    }
+
+    fn shut_down(&self) {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _best_effort = socket.is_some_and(|it| it.shutdown(Shutdown::Both).is_ok());
+    }
+}
+
+/// The socket of a login, which is shut down with it.
+struct LoginSocket(Option<KeptSocket>);
+
+impl Drop for LoginSocket {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.0 {
+            socket.shut_down();
+        }
+    }
+}
+
 /// `purpose` is part of the name that the broker shows.
-pub(super) async fn open(
-    rabbit: &RabbitMq,
-    service: &str,
-    purpose: &str,
-) -> Result<Connection, Loss> {
+pub(super) async fn open(rabbit: &RabbitMq, service: &str, purpose: &str) -> Result<Link, Loss> {
+    let socket = KeptSocket::default();
+    let mut login = LoginSocket(Some(socket.clone()));
     let connecting = async {
         if let Some(connect) = &rabbit.connect {
             return Ok::<_, Loss>(connect().await?);
@@ -89,9 +143,34 @@ pub(super) async fn open(
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        Ok(Connection::connect_uri(uri, properties).await?)
+        Ok(log_in(uri, properties, socket.clone()).await?)
     };
-    in_time(connecting, "no answer").await
+    let connection = in_time(connecting, "no answer").await?;
+    login.0 = None;
+    Ok(Link { connection, socket })
+}
+
+async fn log_in(
+    uri: AMQPUri,
+    properties: ConnectionProperties,
+    socket: KeptSocket,
+) -> lapin::Result<Connection> {
+    let runtime = runtime::default_runtime()?;
+    // Written here, where lapin tells its types.
+    Connection::connector(
+        uri,
+        runtime,
+        async move |uri, runtime| {
+            let config = OwnedTLSConfig::default();
+            let stream = uri.connect_with_config_async(config.as_ref(), &runtime).await?;
+            if let AsyncTcpStream::Plain(stream) = &stream {
+                socket.keep(stream.get_ref())?;
+            }
+            Ok(stream)
+        },
+        properties,
+    )
+    .await
 }
 
 /// Waits for an answer of the broker within [`CONNECT_WITHIN`]: a node may send heartbeats and answer
@@ -104,8 +183,10 @@ pub(super) async fn in_time<T, E: Into<Loss>>(
     timeout(CONNECT_WITHIN, asking).await.map_err(late)?.map_err(Into::into)
 }
 
-pub(super) async fn close(connection: &Connection) {
-    let _in_time = timeout(CLOSE_WITHIN, connection.close(200, "".into())).await.is_ok();
+pub(super) async fn close(link: &Link) {
+    if timeout(CLOSE_WITHIN, link.close(200, "".into())).await.is_err() {
+        link.cut();
+    }
 }
 
 /// Names that are too long were refused before.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, Connection};
+use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::sync::Mutex;
 use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 
-use super::connection::{Loss, NOT_FOUND, PRECONDITION_FAILED, open, short};
+use super::connection::{Link, Loss, NOT_FOUND, PRECONDITION_FAILED, in_time, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
 use crate::Settings;
 use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
@@ -37,7 +37,7 @@ const DEATH_NAMES: usize = 6;
 pub(crate) struct RabbitCopies {
     rabbit: RabbitMq,
     settings: Settings,
-    connection: Mutex<Option<Arc<Connection>>>,
+    connection: Mutex<Option<Arc<Link>>>,
     channels: [Mutex<Option<CopyChannel>>; CHANNELS],
 }
 
@@ -87,9 +87,18 @@ impl RabbitCopies {
             Some(connection) => connection,
             None => Arc::new(open(&self.rabbit, &self.settings.service, "inbox copies").await?),
         };
-        let connection = current.insert(connection);
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let connection = Arc::clone(current.insert(connection));
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok::<_, lapin::Error>(channel)
+        };
+        let opened = in_time(async { Ok::<_, Loss>(opening.await) }, "RabbitMQ opened no channel");
+        // The next one is opened on another connection.
+        let channel = opened.await.inspect_err(|_| {
+            connection.cut();
+            *current = None;
+        })??;
         let frame_bytes_max = match connection.configuration().frame_max() {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),

@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_declaration_that_is_not_answered_is_an_error_that_names_it() {
-        let (node, settings) = (silent_node(), Settings::new("billing", ""));
+        let ((node, _ended), settings) = (silent_node(), Settings::new("billing", ""));
         let making = tokio::time::timeout(Duration::from_secs(30), make(&node, &settings));
         let error = making.await.expect("it ends").unwrap_err().to_string();
         let told = "exchange outbox.events, which `walrelay init` makes: RabbitMQ gave no answer within 10 s";

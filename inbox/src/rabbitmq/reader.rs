@@ -16,13 +16,13 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, Consumer};
+use lapin::{Channel, Consumer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::RabbitMq;
-use super::connection::{Loss, close, in_time, open, short};
+use super::connection::{Link, Loss, close, in_time, open, short};
 use super::delivery::{AckToken, ChannelState, NO_TAG, message};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
@@ -111,7 +111,7 @@ fn unreadable(queue: &str, reason: &str) -> InboxError {
 /// Where the inbox is dropped instead of stopped, this is closed before lapin cancels the reading, for
 /// the reason of [`Reader::finish`]. lapin itself would keep it open where the broker has not yet said
 /// that the reading begins.
-struct ReadConnection(Connection);
+struct ReadConnection(Link);
 
 impl Drop for ReadConnection {
     fn drop(&mut self) {
@@ -141,7 +141,8 @@ impl Reader {
             Ok::<_, lapin::Error>((consuming.await?, channel))
         };
         let missing = format!("RabbitMQ gave no answer to reading queue {}", settings.service);
-        let (deliveries, channel) = in_time(begin, &missing).await?;
+        let begun = in_time(begin, &missing).await.inspect_err(|_| connection.0.cut());
+        let (deliveries, channel) = begun?;
         let (acks, settled) = unbounded_channel();
         let state = ChannelState::new(acks);
         let acknowledging = tokio::spawn(acknowledge(channel.clone(), settled));
@@ -228,10 +229,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_reading_that_does_not_begin_is_a_loss_that_names_the_queue() {
-        let (node, settings) = (silent_node(), Settings::new("billing", ""));
+        let ((node, ended), settings) = (silent_node(), Settings::new("billing", ""));
         let opening = timeout(Duration::from_secs(30), Reader::open(&node, &settings, 1));
         let loss = opening.await.expect("it ends").err().expect("nothing to read");
         let told = "RabbitMQ gave no answer to reading queue billing within 10 s";
         assert_eq!(loss.text, told);
+        // THEN nothing is left of it
+        let end = tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(60)));
+        end.await.expect("no panic").expect("the connection ends");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::RabbitMq;
@@ -11,17 +12,22 @@ const HEARTBEAT: u8 = 8;
 const FRAME_END: u8 = 0xCE;
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 
-/// A source whose broker has such a node alone.
-pub(super) fn silent_node() -> RabbitMq {
+/// A source whose broker has such a node alone, and a message at the end of each of its connections.
+pub(super) fn silent_node() -> (RabbitMq, Receiver<()>) {
+    let (ends, ended) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for socket in listener.incoming().flatten() {
             // Its error is the end of the connection.
-            std::thread::spawn(move || drop(serve(socket)));
+            let ends = ends.clone();
+            std::thread::spawn(move || {
+                drop(serve(socket));
+                let _read = ends.send(()).is_ok();
+            });
         }
     });
-    RabbitMq::new(format!("amqp://guest:guest@{address}"), ["order.*"])
+    (RabbitMq::new(format!("amqp://guest:guest@{address}"), ["order.*"]), ended)
 }
 
 fn serve(mut socket: TcpStream) -> io::Result<()> {
