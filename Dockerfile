@@ -6,6 +6,7 @@
 # packaging/image/root, which makes the files, and an image with them and with this configuration.
 
 FROM rust:1.95-slim-trixie AS build
+RUN [ "$(dpkg --print-architecture)" = amd64 ] || { echo "packaging/image/root knows amd64 only: docker build --platform linux/amd64" >&2; exit 1; }
 # librdkafka, OpenSSL and zlib are built from source and linked in.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ make perl pkg-config \

@@ -26,12 +26,33 @@ pub async fn get(
     target: &str,
     bytes_max: usize,
 ) -> Result<HttpAnswer, HttpError> {
+    let stream = TcpStream::connect((host, port)).await?;
+    get_on(stream, host_name(host, port), target, bytes_max).await
+}
+
+/// Gets like [`get`], and asks for the address instead of the name.
+pub async fn get_by_address(
+    (host, port): (&str, u16),
+    target: &str,
+    bytes_max: usize,
+) -> Result<HttpAnswer, HttpError> {
+    let stream = TcpStream::connect((host, port)).await?;
+    let address = stream.peer_addr()?.to_string();
+    get_on(stream, address, target, bytes_max).await
+}
+
+async fn get_on(
+    stream: TcpStream,
+    host: String,
+    target: &str,
+    bytes_max: usize,
+) -> Result<HttpAnswer, HttpError> {
     let request = Request::get(target)
-        .header(header::HOST, host_name(host, port))
+        .header(header::HOST, host)
         .header(header::ACCEPT, "application/json")
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())?;
-    exchange(TcpStream::connect((host, port)).await?, request, bytes_max).await
+    exchange(stream, request, bytes_max).await
 }
 
 /// Posts JSON to `target` of an address without TLS, with this token.

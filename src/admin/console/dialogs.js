@@ -91,12 +91,16 @@ function hex(base64) {
   return [`binary${some}`, lines.join("\n")];
 }
 
-// Indents without reading numbers and strings: their digits and escapes stay what they are.
+// Indents without reading numbers and strings: their digits and escapes stay what they are. More than is shown
+// stays as it is.
 export function pretty(text) {
   try {
     JSON.parse(text);
   } catch {
     return ["text", text];
+  }
+  if (text.length > PAYLOAD_CHARS_MAX) {
+    return ["JSON", text];
   }
   let depth = 0;
   let out = "";

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use super::relay_url::RelayUrl;
 use crate::base::error::{Exit, Fault};
-use crate::base::http::{NoAnswer, SILENT_PROCESS_HELP, answer_within, get};
+use crate::base::http::{NoAnswer, SILENT_PROCESS_HELP, answer_within, get, get_by_address};
 
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const STATUS_BYTES_MAX: usize = 256 << 10;
 /// 720 samples of less than 400 bytes.
 const HISTORY_BYTES_MAX: usize = 1 << 20;
+const MISDIRECTED: u16 = 421;
 /// A relay takes no sample more often.
 const HISTORY_EVERY: Duration = Duration::from_secs(5);
 
@@ -79,7 +80,15 @@ pub(super) async fn ask_all(relays: &mut [AskedRelay], plots: bool) {
 
 async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, Fault> {
     let target = format!("{}{path}", url.prefix);
-    let asking = get((&url.host, url.port), &target, bytes_max);
+    let asking = async {
+        let answer = get((&url.host, url.port), &target, bytes_max).await?;
+        // A relay answers under its addresses, and under the names of [admin] hosts: a site could lead a
+        // browser to another name, and this is none.
+        match answer.0 {
+            MISDIRECTED => get_by_address((&url.host, url.port), &target, bytes_max).await,
+            _ => Ok(answer),
+        }
+    };
     match answer_within(ANSWER_WITHIN, asking).await {
         Ok((200, body)) => {
             serde_json::from_slice(&body).map_err(|_| not_a_relay(url, "its answer is no JSON"))

@@ -97,3 +97,30 @@ fn the_history_is_asked_for_with_plots_only_and_not_each_second() {
         assert_eq!(relay[0].history_at, asked_at);
     });
 }
+
+#[test]
+fn a_relay_that_does_not_know_the_name_is_asked_by_its_address() {
+    let status = on_runtime(async {
+        let listener = TcpListener::bind("localhost:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let read = stream.read(&mut request).await.unwrap();
+                let by_address = format!("host: {}", listener.local_addr().unwrap());
+                let request = String::from_utf8_lossy(&request[..read]).to_lowercase();
+                let misdirected = "HTTP/1.1 421 No\r\n\r\n".to_owned();
+                let answer = match request.contains(&by_address) {
+                    true => ok("{\"state\": \"streaming\"}").unwrap(),
+                    false => misdirected,
+                };
+                drop(stream.write_all(answer.as_bytes()).await);
+            }
+        });
+        let mut relay = [AskedRelay::new(RelayUrl::parse(&format!("localhost:{port}")).unwrap())];
+        ask_all(&mut relay, false).await;
+        relay.into_iter().next().unwrap().status
+    });
+    assert_eq!(status.unwrap()["state"], "streaming");
+}
