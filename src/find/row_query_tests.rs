@@ -7,7 +7,7 @@ fn facts(columns: &[(&str, &str)]) -> PolledTableFacts {
     let columns: Vec<_> = columns
         .iter()
         .map(|(name, kind)| {
-            json!({ "name": name, "type_oid": 25, "type_sql": kind, "category": "S", "not_null": true,
+            json!({ "name": name, "type_oid": 25, "base_oid": 25, "type_sql": kind, "category": "S", "not_null": true,
                     "default": null, "own_equality": null, "length_max": null })
         })
         .collect();

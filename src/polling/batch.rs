@@ -34,10 +34,11 @@ impl<'a> FromSql<'a> for RawText<'a> {
     }
 }
 
-/// The event's columns as pgoutput writes a row in text form.
+/// The event's columns as pgoutput writes a row in text form. As many columns without values follow them.
 fn tuple(row: &SqlRow) -> Result<Vec<u8>, tokio_postgres::Error> {
     let value = |at| Ok(row.try_get::<_, Option<RawText<'_>>>(at)?.map(|text| text.0));
-    Ok(encode(&(EVENT..row.len()).map(value).collect::<Result<Vec<_>, _>>()?))
+    let end = usize::midpoint(EVENT, row.len());
+    Ok(encode(&(EVENT..end).map(value).collect::<Result<Vec<_>, _>>()?))
 }
 
 fn encode(values: &[Option<&[u8]>]) -> Vec<u8> {

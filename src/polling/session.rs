@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::types::{Kind, ToSql};
+use tokio_postgres::{Client, Column, Statement};
 
 use super::batch::{self, FailedRow, PolledRow, Verdicts};
-use super::statements::Statements;
+use super::statements::{EVENT, Statements};
 use crate::base::lsn::Lsn;
-use crate::source::connect::{ConnectCause, ConnectError};
+use crate::pgoutput::relation::Relation;
+use crate::source::connect::{ConnectCause, ConnectError, ServerError};
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};
 
@@ -40,7 +41,7 @@ pub(crate) enum Settled {
 pub(crate) struct ClaimLimits {
     /// Most rows that are examined.
     pub(crate) reach: usize,
-    /// Most bytes of payload; a single row may have more.
+    /// Most bytes of the event's columns; a single row may have more.
     pub(crate) bytes_max: usize,
 }
 
@@ -116,6 +117,9 @@ impl PollingSession {
         );
         let (turn, claim, fetch, abandoned, published, failed, noted, given_back) =
             prepared.map_err(failed)?;
+        if !has_types(&fetch, &statements.event) {
+            return Err(retyped());
+        }
         Ok(PollingSession {
             sql,
             lease,
@@ -294,6 +298,35 @@ async fn failing<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Option<tokio_postgres::Error>> {
     asked.await.map_err(Some)
+}
+
+/// Whether the columns are of the types for which the values are read. The last columns of the statement
+/// tell (statements.rs).
+fn has_types(fetch: &Statement, event: &Relation) -> bool {
+    let told = fetch.columns().iter().skip(EVENT + event.columns.len());
+    told.map(Column::type_).zip(&event.columns).all(|(array, column)| {
+        let mut found = array;
+        while let Kind::Array(below) | Kind::Domain(below) = found.kind()
+            && found.oid() != column.type_oid
+        {
+            found = below;
+        }
+        found.oid() == column.type_oid
+    })
+}
+
+/// The routine of Postgres that refuses a prepared statement whose types have changed.
+pub(super) const REPLANNING: &str = "RevalidateCachedQuery";
+
+/// The error of Postgres if they have changed since the statement was prepared.
+fn retyped() -> ConnectError {
+    let error = ServerError {
+        sqlstate: "0A000".to_owned(),
+        message: "a column has another type than at the start".to_owned(),
+        routine: REPLANNING.to_owned(),
+        ..ServerError::default()
+    };
+    ConnectError::new("postgres", ConnectCause::Server(Box::new(error)))
 }
 
 pub(super) fn unanswered() -> ConnectError {

@@ -104,7 +104,7 @@ impl Statements {
         let event = facts.relation(outbox);
         Statements {
             turn: writer.turn(),
-            claim: writer.claim(),
+            claim: writer.claim(&event),
             fetch: writer.fetch(&event),
             event,
             left: writer.left(),
@@ -216,16 +216,26 @@ impl StatementWriter<'_> {
         )
     }
 
-    /// The stored size of a payload (compressed or TOASTed) is known without reading it, so only
-    /// payloads that may fit are read to learn their real size. `IN` makes the planner look busy
+    /// The stored size of a value (compressed or TOASTed) is known without reading it, so only
+    /// rows that may fit are read to learn their real size. `IN` makes the planner look busy
     /// keys up by hash, whatever its statistics say.
-    fn claim(&self) -> String {
+    fn claim(&self, event: &Relation) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
         let StatusValues { pending, in_progress, .. } = &self.values;
         let key = key(self.outbox, self.facts);
         let batch_max = self.polling.batch_max;
-        let payload = quote_ident(&self.outbox.columns.payload);
+        let names = event.columns.iter().map(|column| quote_ident(&column.name)).enumerate();
+        let values: String =
+            names.clone().map(|(at, name)| format!(", t.{name} AS value{at}")).collect();
+        let stored = names
+            .clone()
+            .map(|(_, name)| format!("coalesce(pg_catalog.pg_column_size(t.{name}), 0)"));
+        let stored = stored.collect::<Vec<_>>().join(" + ");
+        let weight = names.map(|(at, _)| {
+            format!("coalesce(pg_catalog.octet_length(s.value{at}::pg_catalog.text), 0)")
+        });
+        let weight = weight.collect::<Vec<_>>().join(" + ");
         // Rows that no slot carries: there is no slot, or they were marked or claimed before it.
         let ours = format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists);
         let still_pending = checked(&format!("t.{status} = {pending}"));
@@ -244,12 +254,10 @@ impl StatementWriter<'_> {
                 WHERE (r.key IN (SELECT b.key FROM busy b WHERE b.key IS NOT NULL)) IS NOT TRUE
                 ORDER BY r.place LIMIT {batch_max}
             ), stored AS MATERIALIZED (
-                SELECT f.id, f.key, f.rank, t.{payload} AS payload,
-                       pg_catalog.sum(coalesce(pg_catalog.pg_column_size(t.{payload}), 0)) OVER (ORDER BY f.rank) AS bytes
+                SELECT f.id, f.key, f.rank{values}, pg_catalog.sum({stored}) OVER (ORDER BY f.rank) AS bytes
                 FROM free f JOIN {table} t ON t.{id} {is} f.id
             ), weighed AS MATERIALIZED (
-                SELECT s.id, s.key, s.rank,
-                       pg_catalog.sum(coalesce(pg_catalog.octet_length(s.payload::pg_catalog.text), 0)) OVER (ORDER BY s.rank) AS bytes
+                SELECT s.id, s.key, s.rank, pg_catalog.sum({weight}) OVER (ORDER BY s.rank) AS bytes
                 FROM stored s WHERE s.rank = 1 OR s.bytes <= $3::bigint
             ), chosen AS MATERIALIZED (
                 SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::bigint
@@ -260,7 +268,7 @@ impl StatementWriter<'_> {
                 SELECT c.key, pg_catalog.min(c.rank) AS rank FROM chosen c
                 WHERE (c.id {is} ANY (SELECT l.id FROM locked l)) IS NOT TRUE GROUP BY c.key
             ), claimed AS (
-                UPDATE {table} t SET {status} = {in_progress}, {locked_at} = pg_catalog.clock_timestamp(), {locked_by} = $1
+                UPDATE {table} t SET {status} = {in_progress}, {locked_at} = pg_catalog.clock_timestamp(), {locked_by} = $1::pg_catalog.text
                 FROM locked l
                 WHERE t.{id} {is} l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
             )
@@ -269,7 +277,9 @@ impl StatementWriter<'_> {
     }
 
     /// In the order of the claim. `concat` gives the text that pgoutput would send; for some types `::text`
-    /// does not.
+    /// does not. The last columns have no values, and the types of arrays of the event's columns: Postgres refuses a
+    /// prepared statement whose types have changed, and the values would be read as those of other types. (Of an array,
+    /// unlike of some types, there is a binary form.)
     fn fetch(&self, event: &Relation) -> String {
         let StatementWriter { table, id, .. } = self;
         let WorkColumns { order, created_at, retry_count, .. } = &self.names;
@@ -278,7 +288,11 @@ impl StatementWriter<'_> {
             let name = quote_ident(&column.name);
             format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
         };
-        let event: String = event.columns.iter().map(text).collect();
+        let typed = |column: &Column| {
+            format!(", CASE WHEN false THEN ARRAY[t.{}] END", quote_ident(&column.name))
+        };
+        let columns = event.columns.iter();
+        let event: String = columns.clone().map(text).chain(columns.map(typed)).collect();
         format!(
             "SELECT t.{id}::pg_catalog.text, CASE WHEN pg_catalog.isfinite(t.{created_at}) \
              THEN (extract(epoch FROM t.{created_at}::pg_catalog.timestamptz) * 1000000)::bigint END, t.{retry_count}::integer{event} \

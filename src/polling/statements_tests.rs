@@ -43,3 +43,37 @@ async fn the_age_of_the_backlog_is_that_of_its_oldest_row_whatever_the_order() {
     let (rows, age) = backlog(&client, &statements).await;
     assert!(rows == 4 && (3_600.0..3_700.0).contains(&age), "{rows} rows, {age} s");
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_claim_weighs_all_that_its_events_have() {
+    let (client, source) = testing::logical().database("polling_weight").await;
+    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
+    client.batch_execute(POLLING_SQL).await.unwrap();
+    client.batch_execute("ALTER TABLE outbox ADD headers jsonb").await.unwrap();
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "event_key".into();
+    outbox.route.key = Some(Template::column("event_key"));
+    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
+    let statements = Statements::of(&facts, &source, &outbox, &PollingSettings::default());
+    // GIVEN rows whose headers are larger than their payloads, as they are and where they are compressed
+    let insert = "INSERT INTO outbox (event_key, payload, headers)
+        SELECT 'k', '{}', jsonb_build_object('h', repeat('x', size)) FROM unnest(ARRAY[600, 600, 600, 600000, 10]) size";
+    client.batch_execute(insert).await.unwrap();
+    for (claim, most, taken) in
+        [("a", 1500_i64, 2_i64), ("b", 100_000, 1), ("c", 100, 1), ("d", 1500, 1)]
+    {
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&claim, &100_i64, &most];
+        client.execute(&statements.claim, &parameters).await.unwrap();
+        let count = "SELECT count(*) FROM outbox WHERE locked_by = $1";
+        assert_eq!(
+            client.query_one(count, &[&claim]).await.unwrap().get::<_, i64>(0),
+            taken,
+            "{claim}"
+        );
+        client
+            .batch_execute("UPDATE outbox SET status = 'published' WHERE status = 'in_progress'")
+            .await
+            .unwrap();
+    }
+}

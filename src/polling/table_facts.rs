@@ -23,7 +23,7 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
         WHERE pg_catalog.pg_has_role(r.oid, 'USAGE')))) END,
   'version', pg_catalog.current_setting('server_version'),
   'columns', (SELECT coalesce(pg_catalog.json_agg(f ORDER BY f.attnum), '[]') FROM (
-    SELECT attnum, attname AS name, atttypid::bigint AS type_oid,
+    SELECT attnum, attname AS name, atttypid::bigint AS type_oid, base.oid::bigint AS base_oid,
            pg_catalog.format_type(atttypid, atttypmod) AS type_sql, typcategory AS category,
            attnotnull AS not_null, pg_catalog.pg_get_expr(adbin, adrelid) AS default,
            (SELECT pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname) FROM pg_catalog.pg_opclass k
@@ -32,10 +32,15 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
                 AND e.amoplefttype = k.opcintype AND e.amoprighttype = k.opcintype
             JOIN pg_catalog.pg_operator o ON o.oid = e.amopopr
             JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace AND n.nspname <> 'pg_catalog'
-            WHERE k.opcintype = coalesce(nullif(t.typbasetype, 0), t.oid) AND k.opcdefault) AS own_equality,
+            WHERE k.opcintype = base.oid AND k.opcdefault) AS own_equality,
            CASE WHEN atttypid IN ('varchar'::pg_catalog.regtype, 'bpchar'::pg_catalog.regtype) AND atttypmod > 4
                 THEN atttypmod - 4 END AS length_max
     FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type t ON t.oid = atttypid
+         CROSS JOIN LATERAL (
+           WITH RECURSIVE types AS (
+             SELECT t.oid, t.typbasetype UNION ALL
+             SELECT below.oid, below.typbasetype FROM types JOIN pg_catalog.pg_type below ON below.oid = types.typbasetype)
+           SELECT oid FROM types WHERE typbasetype = 0) base
          LEFT JOIN pg_catalog.pg_attrdef d ON adrelid = attrelid AND adnum = attnum
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) f),
   'indexes', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
@@ -69,6 +74,8 @@ pub(crate) struct PolledTableFacts {
 pub(crate) struct PolledColumn {
     pub(crate) name: String,
     pub(crate) type_oid: u32,
+    /// The type that a domain is over, or the type itself.
+    base_oid: u32,
     /// The type as SQL.
     pub(crate) type_sql: String,
     /// `pg_type.typcategory`.
@@ -132,7 +139,7 @@ impl PolledTableFacts {
         let mut wanted = outbox.needed_columns();
         wanted.extend([&*names.event_type, &*names.traceparent, &*names.headers]);
         let used = self.columns.iter().filter(|column| wanted.contains(&&*column.name));
-        let column = |it: &PolledColumn| Column { name: it.name.clone(), type_oid: it.type_oid };
+        let column = |it: &PolledColumn| Column { name: it.name.clone(), type_oid: it.base_oid };
         Relation {
             oid: self.oid,
             namespace: outbox.schema.clone(),

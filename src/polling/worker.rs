@@ -18,7 +18,7 @@ use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
 use super::locked_verdicts::LockedVerdicts;
 use super::lost_rows;
-use super::session::{Claim, ClaimLimits, LockWait, PollingSession, Settled};
+use super::session::{Claim, ClaimLimits, LockWait, PollingSession, REPLANNING, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
@@ -137,7 +137,9 @@ impl<'a> Reconnect<'a> {
             };
             if error.kind() == ConnectErrorKind::Fatal && !passes(&error) {
                 return Err(match error.sqlstate() {
-                    Some(state) if state.starts_with("42") => refused(self.shared, &error),
+                    Some(state) if state.starts_with("42") || state == "0A000" => {
+                        refused(self.shared, &error)
+                    }
                     _ => error.fault(&source.connection, &source.slot, &source.publication),
                 });
             }
@@ -340,6 +342,10 @@ pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(ToString::to_string).collect();
     let mend = match &error.cause {
+        // The statement that fetches rows (statements.rs).
+        ConnectCause::Server(error) if error.routine == REPLANNING => {
+            "start walrelay again: columns of the table are of another type now".to_owned()
+        }
         ConnectCause::Server(error) if !error.context.is_empty() => in_function(error),
         _ => "walrelay check; where a CHECK or a type refuses a status value, set the value of the table in [source.polling.status_values]".to_owned(),
     };

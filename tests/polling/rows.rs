@@ -106,6 +106,34 @@ fn a_row_whose_key_is_in_unreadable_json_becomes_a_dead_letter_and_others_go_on(
 }
 
 #[test]
+fn a_column_that_gets_another_type_is_not_read_as_its_old_one() {
+    // GIVEN sessions that go on, and others that begin anew behind the change
+    for (name, sessions_end) in [("polling_retyped", false), ("polling_retyped_anew", true)] {
+        let mut scene = shipped(name);
+        scene.source = scene.source.replace("interval", "lease = \"1s\"\ninterval");
+        scene.sql("ALTER TABLE outbox ALTER payload TYPE text");
+        scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', 'one')");
+        let mut relay = scene.spawn(&["run"]);
+        relay.wait_until("the row to be settled", || {
+            scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'") == "1"
+        });
+        // WHEN the column gets another type while the relay runs
+        scene.sql(&format!(
+            r"BEGIN;
+              ALTER TABLE outbox ALTER payload TYPE bytea USING convert_to(payload, 'UTF8');
+              INSERT INTO outbox (event_key, payload) VALUES ('k', '\x74776f');
+              SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE pid <> pg_backend_pid() AND datname = current_database() AND {sessions_end};
+              COMMIT"
+        ));
+        // THEN it ends, and the next one publishes what the row has
+        relay.wait().assert_fault(4, "polling.refused", &["start walrelay again"]);
+        let texts: Vec<String> = poll(&scene).iter().map(|it| it.text().to_owned()).collect();
+        assert_eq!(texts, ["one", "two"]);
+    }
+}
+
+#[test]
 fn a_key_in_a_column_that_sql_cannot_read_as_json_is_refused() {
     let mut scene = shipped("polling_unread_key");
     scene.sql("ALTER TABLE outbox ADD meta bytea");
@@ -119,13 +147,16 @@ fn a_key_in_a_column_that_sql_cannot_read_as_json_is_refused() {
 fn a_table_of_other_names_and_words_is_polled_as_it_is() {
     let mut scene = CliFixture::bare("polling_mapped");
     scene.make_topic(&scene.topic(), 1);
-    // GIVEN a table of another product: an enum, a random id, times without a zone, names of its
-    // own
+    // GIVEN a table of another product: an enum, domains, a random id, times without a zone, names of
+    // its own
     scene.sql(
         r#"CREATE TYPE state AS ENUM ('NEW', 'CLAIMED', 'PROCESSED', 'FAILED');
-           CREATE TABLE "Messages" ("messageId" uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate text, body bytea,
+           CREATE DOMAIN raw AS bytea;
+           CREATE DOMAIN body AS raw;
+           CREATE DOMAIN claimant AS varchar(200);
+           CREATE TABLE "Messages" ("messageId" uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate text, body body,
              state state NOT NULL DEFAULT 'NEW', tries smallint NOT NULL DEFAULT 0, "notBefore" timestamp(3),
-             "lockedAt" timestamp, "lockedBy" varchar(200), error varchar(80), "failedAt" timestamptz,
+             "lockedAt" timestamp, "lockedBy" claimant, error varchar(80), "failedAt" timestamptz,
              "createdAt" timestamp NOT NULL DEFAULT now(), seq bigserial);
            ALTER DATABASE polling_mapped SET TimeZone = 'Asia/Tokyo'"#,
     );
