@@ -17,6 +17,9 @@ BEGIN
     ELSIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables
                       WHERE pubname = 'walrelay'
                         AND schemaname = 'public' AND tablename = 'outbox') THEN
+        -- Waits for open transactions that have written to the table: rows of theirs would be missing.
+        SET LOCAL lock_timeout = '10s';
+        LOCK TABLE public.outbox IN SHARE ROW EXCLUSIVE MODE;
         ALTER PUBLICATION walrelay ADD TABLE public.outbox;
     END IF;
 END

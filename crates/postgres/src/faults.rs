@@ -27,6 +27,9 @@ pub fn query_fault(error: &Error, doing: &str) -> Fault {
     )
 }
 
+/// The routines of Postgres that refuse for `wal_level`.
+const REQUIREMENTS: [&str; 2] = ["CheckLogicalDecodingRequirements", "CheckSlotRequirements"];
+
 /// The fault of a failed statement on slot `name`. `slots` are those of the server.
 pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
     let Some(db) = error.as_db_error() else { return query_fault(error, "working on the slot") };
@@ -37,12 +40,16 @@ pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
         SqlState::DUPLICATE_OBJECT => slot_exists(name),
         SqlState::UNDEFINED_OBJECT => slot_missing(name),
         SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
-        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
-            "source.wal-level",
-            format!("Postgres cannot decode its WAL: {message}"),
-            "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+            if db.routine().is_some_and(|it| REQUIREMENTS.contains(&it)) =>
+        {
+            source(
+                "source.wal-level",
+                format!("Postgres cannot decode its WAL: {message}"),
+                "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
              to the primary",
-        ),
+            )
+        }
         SqlState::INSUFFICIENT_PRIVILEGE => source(
             "source.role",
             format!("the role may not work on replication slots: {message}"),

@@ -49,6 +49,14 @@ impl InitStep {
         self.hint.then_some(self.who)
     }
 
+    /// The statements as they are run by hand.
+    fn shown_sql(&self) -> String {
+        match self.who {
+            PUBLISHER => format!("BEGIN; {} COMMIT;", self.sql),
+            _ => self.sql.clone(),
+        }
+    }
+
     /// Whether the relay works without this step.
     pub fn is_optional(&self) -> bool {
         self.who == TABLE_OWNER
@@ -293,6 +301,14 @@ pub async fn run(
 
 /// Why a step failed, and which role may run it.
 fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
+    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        let what = format!(
+            "trying to {}: the table is locked, or was written to by a transaction that is still open",
+            step.what
+        );
+        let mend = "end that transaction (SELECT * FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL; pg_catalog.pg_prepared_xacts), then: walrelay init";
+        return Fault::new(Exit::Source, "init.locked", what, "", mend);
+    }
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         return match step.makes_slot() {
             true => slot_refused(error, &step.what, slots),
@@ -312,6 +328,6 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
         "init.permission",
         format!("this role may not {}: {message}", step.what),
         "",
-        format!("let {} run it:\n{}\n{rest}", step.who, step.sql),
+        format!("let {} run it:\n{}\n{rest}", step.who, step.shown_sql()),
     )
 }

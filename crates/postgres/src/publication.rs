@@ -39,12 +39,30 @@ async fn look(
     settings: &SourceSettings,
     lock_limit: &str,
 ) -> Result<PublishedFacts, Error> {
-    let SourceSettings { publication, outboxes, .. } = settings;
-    let has_filter = outboxes.iter().any(|outbox| outbox.filter.is_some());
-    if has_filter {
-        // A time is printed with a name of its zone otherwise, which may be read as another zone.
-        client.batch_execute(&format!("{FILTER_ZONE_SQL} SET DateStyle = 'ISO';")).await?;
+    if settings.outboxes.iter().all(|outbox| outbox.filter.is_none()) {
+        return read(client, settings, lock_limit).await;
     }
+    // A time is printed with a name of its zone otherwise, which may be read as another zone. The view that
+    // shows a filter waits for the lock of its table.
+    let begin =
+        format!("{FILTER_ZONE_SQL} SET DateStyle = 'ISO'; SET lock_timeout = '{lock_limit}'");
+    client.batch_execute(&begin).await?;
+    let facts = async {
+        let mut facts = read(client, settings, lock_limit).await?;
+        row_filter::compare(client, &settings.outboxes, &mut facts).await?;
+        Ok(facts)
+    };
+    let facts = facts.await;
+    client.batch_execute("RESET TimeZone; RESET DateStyle; RESET lock_timeout").await?;
+    facts
+}
+
+async fn read(
+    client: &Client,
+    settings: &SourceSettings,
+    lock_limit: &str,
+) -> Result<PublishedFacts, Error> {
+    let SourceSettings { publication, outboxes, .. } = settings;
     let (mut found, tables) = tokio::try_join!(
         ask::<PublicationFacts>(client, PUBLICATION_SQL, publication, outboxes),
         ask(client, TABLES_SQL, publication, outboxes),
@@ -58,12 +76,7 @@ async fn look(
         let entries = ask(client, &sql, publication, outboxes).await?;
         found.tables = entries.unwrap_or_default();
     }
-    let mut facts = PublishedFacts { publication: found, tables: tables.unwrap_or_default() };
-    if has_filter {
-        row_filter::compare(client, outboxes, &mut facts).await?;
-        client.batch_execute("RESET TimeZone; RESET DateStyle").await?;
-    }
-    Ok(facts)
+    Ok(PublishedFacts { publication: found, tables: tables.unwrap_or_default() })
 }
 
 /// The tables alone, for a source without a publication.

@@ -26,7 +26,7 @@ pub struct Server {
 /// With `wal_level = logical` and room for every test's slot.
 pub fn logical() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| Server::start("wal_level=logical max_replication_slots=40"))
+    SERVER.get_or_init(|| Server::start("wal_level=logical max_replication_slots=60"))
 }
 
 /// With `wal_level = replica`, one slot and one WAL sender.

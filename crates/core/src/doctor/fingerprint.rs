@@ -83,6 +83,7 @@ impl PublicationFingerprint {
         now.withholding_fault(settings).or_else(|| {
             let what = self.rewritten(now, &settings.publication);
             what.or_else(|| self.replaced(now, &settings.publication))
+                .or_else(|| self.covered_anew(now, &settings.publication))
                 .map(|what| recreated(&what, settings))
         })
     }
@@ -136,6 +137,31 @@ impl PublicationFingerprint {
         let table = table.shown();
         Some(format!(
             "{table} is another table now, which was put into publication {name} by itself"
+        ))
+    }
+
+    /// The publication covers a table by other rows than before. Whether the old ones were removed after the
+    /// new ones were added is unknown.
+    fn covered_anew(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
+        let is_known = |row: &CatalogRow| self.rows().iter().any(|it| same_subject(it, row));
+        let remains = |row: &CatalogRow| now.rows().iter().any(|it| same_subject(it, row));
+        let covers = |row: &&CatalogRow| matches!(row.kind, RowKind::Table | RowKind::Schema);
+        if now.rows().iter().filter(covers).all(is_known) {
+            return None;
+        }
+        let lost = now.published.tables.iter().find(|table| {
+            let shown = table.shown();
+            let is_about = |row: &&CatalogRow| match row.kind {
+                RowKind::Table => row.name == shown,
+                RowKind::Schema => row.name == table.schema,
+                _ => false,
+            };
+            let mut known = self.rows().iter().filter(is_about).peekable();
+            known.peek().is_some() && !known.any(remains)
+        })?;
+        let table = lost.shown();
+        Some(format!(
+            "publication {name} covers {table} in another way, by its name, its schema or a table that it is a partition of"
         ))
     }
 

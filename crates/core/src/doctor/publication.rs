@@ -236,7 +236,7 @@ impl CoveredTable<'_> {
         } else {
             let add = add_table_sql(name, self.outbox);
             let who = format!("(as owner of the publication, {owner}, and of the table)");
-            (what, format!("{add} {who}, or walrelay init"))
+            (what, format!("BEGIN; {add} COMMIT; {who}, or walrelay init"))
         };
         publication_problem("publication.table-missing", what, mend)
     }

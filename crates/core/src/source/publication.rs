@@ -232,10 +232,13 @@ pub fn create_sql(settings: &SourceSettings) -> String {
     )
 }
 
+/// The statements that add a table, for one transaction. The lock waits for open transactions that have
+/// written to the table: until 2025-05, Postgres sent none of their rows, nor of later ones. Writers wait meanwhile.
 pub fn add_table_sql(publication: &str, outbox: &OutboxTable) -> String {
     format!(
-        "{}ALTER PUBLICATION {} ADD TABLE {};",
+        "{}SET LOCAL lock_timeout = '10s'; LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION {} ADD TABLE {};",
         zone_sql(slice::from_ref(outbox)),
+        quote_table(&outbox.schema, &outbox.table),
         quote_ident(publication),
         published_sql(outbox)
     )

@@ -100,6 +100,7 @@ async fn harmless_changes_are_no_fault() {
              CREATE TABLE other (); ALTER PUBLICATION fp_harmless ADD TABLE other;
              ALTER PUBLICATION fp_harmless DROP TABLE other;
              ALTER PUBLICATION fp_harmless SET TABLE outbox, other;
+             ALTER PUBLICATION fp_harmless ADD TABLES IN SCHEMA public;
              ALTER TABLE outbox RENAME TO away; ALTER TABLE away RENAME TO outbox;
              COMMENT ON PUBLICATION fp_harmless IS 'x';",
         )
@@ -260,6 +261,16 @@ async fn what_was_changed_and_put_back_is_a_fault() {
             "TABLES IN SCHEMA public",
             "ALTER TABLE outbox SET SCHEMA away; ALTER TABLE away.outbox SET SCHEMA public",
             "outbox was moved to another schema",
+        ),
+        (
+            "TABLE outbox",
+            "ALTER PUBLICATION p DROP TABLE outbox; ALTER PUBLICATION p ADD TABLES IN SCHEMA public",
+            "publication p covers public.outbox in another way",
+        ),
+        (
+            "TABLES IN SCHEMA public",
+            "ALTER PUBLICATION p DROP TABLES IN SCHEMA public; ALTER PUBLICATION p ADD TABLE outbox",
+            "publication p covers public.outbox in another way",
         ),
         (
             "TABLE outbox",

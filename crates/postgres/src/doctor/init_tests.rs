@@ -55,6 +55,35 @@ async fn an_empty_database_is_made_ready_once() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_table_is_added_behind_the_transactions_that_have_written_to_it() {
+    let server = testing::logical();
+    let (client, mut settings) = server.database("init_added").await;
+    testing::prepare(&client, &settings).await;
+    client.batch_execute("CREATE TABLE second (LIKE outbox INCLUDING ALL)").await.unwrap();
+    let outbox = settings.outboxes[0].clone();
+    settings.outboxes.push(OutboxTable { table: "second".into(), ..outbox });
+    let steps = planned(&client, &settings).await;
+    assert_eq!(whats(&steps), ["add public.second to publication init_added"]);
+    let writer = server.connect("postgres", "init_added").await;
+    writer.batch_execute("BEGIN; DELETE FROM second").await.unwrap();
+    let write = async {
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+            AND relation = 'second'::regclass AND mode = 'ShareRowExclusiveLock')";
+        while !writer.query_one(waits, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(planned(&writer, &settings).await, steps);
+        writer.batch_execute("COMMIT").await.unwrap();
+    };
+    let (added, ()) = tokio::join!(run(&client, &steps, |_| {}), write);
+    added.unwrap();
+    assert_eq!(planned(&client, &settings).await, []);
+    // THEN the script does the same, and does no harm where the table was added meanwhile
+    client.batch_execute(&script(&steps, &settings)).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_slot_that_is_being_made_is_not_there() {
     let server = testing::logical();
     let (client, settings) = server.database("init_being_made").await;

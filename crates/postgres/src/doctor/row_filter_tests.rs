@@ -1,7 +1,7 @@
 //! Row filters that are declared with `where`, as a real server prints, plans and refuses them.
 
 use super::*;
-use crate::publication::create_sql;
+use crate::publication::{create_sql, published_unless_locked};
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
@@ -63,6 +63,29 @@ async fn a_declared_row_filter_is_accepted_as_postgres_prints_it_and_no_other() 
         .unwrap();
     let found = report(&client, &settings).await;
     expect(&found, Exit::Source, "table.unfiltered", "has no row filter", "or remove where");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_look_at_the_publication_does_not_wait_for_a_locked_table() {
+    let server = testing::logical();
+    let (client, mut settings) = prepared(server, "filter_locked").await;
+    let other = server.connect("postgres", "filter_locked").await;
+    let version = "SELECT current_setting('server_version_num')::integer";
+    let version: i32 = other.query_one(version, &[]).await.unwrap().get(0);
+    if version < 150_000 {
+        return;
+    }
+    settings.outboxes[0].filter = Some("type = 'a'".to_owned());
+    client.batch_execute("DROP PUBLICATION filter_locked").await.unwrap();
+    client.batch_execute(&create_sql(&settings)).await.unwrap();
+    other.batch_execute("BEGIN; LOCK TABLE outbox").await.unwrap();
+    let look = async || published_unless_locked(&client, &settings).await.unwrap();
+    assert!(look().await.is_none());
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert!(look().await.is_some());
+    let limit = client.query_one("SHOW lock_timeout", &[]).await.unwrap();
+    assert_eq!(limit.get::<_, String>(0), "0");
 }
 
 /// Pairs that differ in one thing each.
@@ -158,7 +181,7 @@ async fn a_declared_time_is_the_same_in_sessions_of_all_time_zones() {
     server.connect("postgres", "zones").await.batch_execute(&sql).await.unwrap();
     let client = server.connect("postgres", "zones").await;
     let found = report(&client, &settings).await;
-    let mend = "SET TimeZone = 'UTC'; ALTER PUBLICATION";
+    let mend = "SET TimeZone = 'UTC'; SET LOCAL";
     expect(&found, Exit::Source, "publication.row-filter", "where declares", mend);
     client.batch_execute(sql_of(&found)).await.unwrap();
     assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
