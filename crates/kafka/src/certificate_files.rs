@@ -6,7 +6,9 @@ use std::time::SystemTime;
 
 use walrelay_core::sink::kafka::Code;
 
-/// `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.keystore.location`.
+use super::settings::KafkaSettings;
+
+/// The beginning and the end of `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.keystore.location`.
 const PREFIX: &str = "ssl.";
 const SUFFIX: &str = ".location";
 
@@ -15,11 +17,18 @@ const SUFFIX: &str = ".location";
 pub(super) struct CertificateFiles(Vec<(PathBuf, Option<SystemTime>)>);
 
 impl CertificateFiles {
-    pub(super) fn of(properties: &[(String, String)]) -> CertificateFiles {
+    /// The files that `properties` name, and those whose content is the value of one (`ssl.key.pem`).
+    pub(super) fn of(
+        settings: &KafkaSettings,
+        properties: &[(String, String)],
+    ) -> CertificateFiles {
         let named = properties.iter().filter(|(name, value)| {
             name.starts_with(PREFIX) && name.ends_with(SUFFIX) && !value.is_empty()
         });
-        let files = named.map(|(_, path)| PathBuf::from(path));
+        let named = named.map(|(_, path)| PathBuf::from(path));
+        let own = settings.properties.iter().filter(|(name, _)| name.starts_with(PREFIX));
+        let contents = own.filter_map(|(_, value)| value.file().map(|path| path.to_path_buf()));
+        let files = named.chain(contents);
         CertificateFiles(files.map(|path| (path.clone(), modified(&path))).collect())
     }
 
@@ -55,7 +64,7 @@ mod tests {
         let text = path.display().to_string();
         let properties = [("ssl.ca.location", &*text), ("ssl.key.location", "/missing")];
         let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let files = CertificateFiles::of(&properties);
+        let files = CertificateFiles::of(&KafkaSettings::default(), &properties);
         let failed = [(Code::SSL, "SSL handshake failed".to_owned())];
         // GIVEN a certificate that is as it was THEN nothing else would be read
         assert_eq!(files.renewal(&failed), None);

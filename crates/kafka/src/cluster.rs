@@ -240,7 +240,10 @@ pub(super) fn refused_client(settings: &KafkaSettings, error: &KafkaError) -> Fa
         "sink.kafka.properties",
         "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
     );
-    if matches!(error, KafkaError::ClientConfig(..)) { fault } else { fault.passing() }
+    match error {
+        KafkaError::ClientConfig(..) => fault,
+        _ => Fault { exit: Exit::Sink, ..fault.passing() },
+    }
 }
 
 pub(super) fn not_created(

@@ -100,7 +100,7 @@ impl KafkaProducer {
         let size = sizes.filter_map(|(_, value)| value.trim().parse().ok()).next();
         let batch_bytes_max = batch_bytes_max.min(size.unwrap_or(usize::MAX));
         properties.push((BATCH_SIZE.to_owned(), batch_bytes_max.to_string()));
-        let certificates = CertificateFiles::of(&properties);
+        let certificates = CertificateFiles::of(settings, &properties);
         let client = Producer::new(&properties);
         Ok(KafkaProducer {
             client: client.map_err(|error| cluster::refused_client(settings, &error))?,
@@ -179,6 +179,10 @@ impl ProducerPort for KafkaProducer {
         self.renew_refused_login(&mut answers.errors);
         answers.errors.extend(self.certificates.renewal(&answers.errors));
         answers
+    }
+
+    fn connect_until(&mut self, until: Instant, is_idle: bool) {
+        self.client.sockets.open_until(until, is_idle, Instant::now());
     }
 
     fn purge(&mut self) {

@@ -35,7 +35,7 @@ pub(super) struct Producer {
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,
     partitioner: Partitioner,
-    sockets: Arc<Sockets>,
+    pub(super) sockets: Arc<Sockets>,
 }
 
 // SAFETY: librdkafka handles may be used from any thread.

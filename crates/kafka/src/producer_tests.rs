@@ -29,7 +29,7 @@ fn a_client_that_is_not_made_may_be_made_later_unless_a_property_is_refused() {
         [producer, TopicScan::new(&settings, "group", &[]).err().unwrap()]
     };
     for fault in faults(("ssl.key.location", "/nowhere/key.pem")) {
-        assert_eq!((fault.may_pass, fault.exit), (true, Exit::Usage), "{fault}");
+        assert_eq!((fault.may_pass, fault.exit), (true, Exit::Sink), "{fault}");
         assert!(fault.what.contains("ssl.key.location"), "{fault}");
     }
     for fault in faults(("ssl.no.such.property", "hidden")) {

@@ -82,12 +82,12 @@ fn reaching(error: &str) -> &'static str {
         "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
     } else if says(&["authentication", "sasl"]) {
         "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
-    } else if says(&["ssl"]) {
+    } else if says(&["ssl", "invalid response size"]) {
         "correct security.protocol and ssl.ca.location in sink.kafka.properties"
     } else if says(&["resolve"]) {
         "correct the host name in sink.kafka.brokers"
     } else {
-        "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
+        "start the broker, or correct sink.kafka.brokers, or security.protocol in sink.kafka.properties where the broker closes the connection; try: kafka-broker-api-versions.sh --bootstrap-server …"
     }
 }
 

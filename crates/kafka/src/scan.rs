@@ -10,6 +10,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use walrelay_core::sink::kafka::reachability::LostBrokers;
 
 use super::brokers_ffi::add_brokers_to;
+use super::certificate_files::CertificateFiles;
 use super::cluster::{self, DescribedPartition};
 use super::code::code_of;
 use super::reachability::{ConnectionErrors, why_unreachable};
@@ -61,6 +62,7 @@ pub(super) enum Scanned<'a> {
 pub(super) struct TopicScan {
     consumer: BaseConsumer<ConnectionErrors>,
     brokers: String,
+    certificates: CertificateFiles,
     lost_brokers: LostBrokers,
     topic: String,
     partitions: usize,
@@ -78,8 +80,10 @@ impl TopicScan {
         properties: &[(&str, &str)],
     ) -> Result<TopicScan, Fault> {
         let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
-        let properties_now = settings.effective_properties()?.into_iter();
-        let mut config: ClientConfig = properties_now.filter(|(name, _)| is_shared(name)).collect();
+        let now = settings.effective_properties()?;
+        let certificates = CertificateFiles::of(settings, &now);
+        let now = now.into_iter().filter(|(name, _)| is_shared(name));
+        let mut config: ClientConfig = now.collect();
         for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
             config.set(*name, *value);
         }
@@ -87,6 +91,7 @@ impl TopicScan {
         Ok(TopicScan {
             consumer: created.map_err(|error| cluster::refused_client(settings, &error))?,
             brokers: settings.brokers.clone(),
+            certificates,
             lost_brokers: LostBrokers::default(),
             topic: String::new(),
             partitions: 0,
@@ -237,7 +242,9 @@ impl TopicScan {
                 let code = error.rdkafka_error_code().map(code_of);
                 let now = Instant::now();
                 code.into_iter().for_each(|code| self.lost_brokers.reported(code, now));
-                if ends_reading(&error) {
+                let failed = code.map(|code| (code, String::new()));
+                let is_outdated = self.certificates.renewal(failed.as_slice()).is_some();
+                if is_outdated || ends_reading(&error) {
                     return Err(error);
                 }
                 tracing::debug!(%error, topic = self.topic, "reading a topic");

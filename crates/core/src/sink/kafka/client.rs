@@ -73,7 +73,9 @@ impl<P: ProducerPort> ProducerClient<P> {
             self.missing = Some((topic, false));
             return Err(Code::QueueFull);
         }
-        if may_have_changed && self.ask_for_topic(event.topic) {
+        // The topic may have been given more partitions since.
+        let may_be_new = outcome == Err(Code::UnknownPartition) && event.partition.is_some();
+        if (may_have_changed || may_be_new) && self.ask_for_topic(event.topic) {
             return Err(Code::QueueFull);
         }
         if outcome.is_err() && self.producer.fatal().is_some() {

@@ -49,7 +49,6 @@ codes! {
     // The event is to blame.
     Some(Disposition::Terminal) => {
         BadMessage = -199, "Local: Bad message format";
-        UnknownPartition = -190, "Local: Unknown partition";
         InvalidArgument = -186, "Local: Invalid argument or configuration";
         KeySerialization = -162, "Local: Key serialization error";
         ValueSerialization = -161, "Local: Value serialization error";
@@ -61,8 +60,10 @@ codes! {
         PolicyViolation = 44, "Broker: Policy violation";
         InvalidRecord = 87, "Broker: Broker failed to validate record";
     }
-    // The topic may still be created, and the right granted; or another record of the batch was to blame.
+    // The topic may still be created, given a partition, and the right granted; or another record of the batch was to
+    // blame.
     Some(Disposition::Transient) => {
+        UnknownPartition = -190, "Local: Unknown partition";
         UnknownTopic = -188, "Local: Unknown topic";
         InvalidDifferentRecord = -138, "Local: an invalid record in the same batch caused the failure of this message too";
         UnknownTopicOrPartition = 3, "Broker: Unknown topic or partition";

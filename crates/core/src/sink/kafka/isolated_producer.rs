@@ -31,6 +31,8 @@ pub(super) struct IsolatedProducer<F: ProducerFactory> {
     producers: F,
     learned: Arc<Learned>,
     client: Option<ProducerClient<F::Producer>>,
+    /// Until when it may connect.
+    connect_until: Option<Instant>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
     /// Events that wait for an older one of their key at the normal producer.
@@ -57,11 +59,20 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             producers,
             learned,
             client: None,
+            connect_until: None,
             used_at: now,
             events: KeyLanes::default(),
             behind: BTreeMap::new(),
             unreported: BTreeMap::new(),
             reports: Vec::new(),
+        }
+    }
+
+    pub(super) fn connect_until(&mut self, until: Instant) {
+        let is_idle = self.in_flight() == 0;
+        self.connect_until = Some(until);
+        if let Some(client) = &mut self.client {
+            client.producer.connect_until(until, is_idle);
         }
     }
 
@@ -163,12 +174,13 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
     fn client(&mut self, now: Instant) -> Result<&mut ProducerClient<F::Producer>, Fault> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => ProducerClient::open(
-                &mut self.producers,
-                ProducerKind::Isolated,
-                &self.learned,
-                now,
-            )?,
+            None => {
+                let (producers, kind) = (&mut self.producers, ProducerKind::Isolated);
+                let mut client = ProducerClient::open(producers, kind, &self.learned, now)?;
+                let until = self.connect_until.into_iter();
+                until.for_each(|until| client.producer.connect_until(until, false));
+                client
+            }
         };
         Ok(self.client.insert(client))
     }

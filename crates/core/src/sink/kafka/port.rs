@@ -3,7 +3,7 @@
 //! A producer is idempotent and keeps the order within a partition. It answers once for each event
 //! that it has taken.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::code::Code;
 use super::record::Record;
@@ -54,6 +54,10 @@ pub trait ProducerPort {
 
     /// Collects all answers, waiting at most `patience` for the first.
     fn poll(&mut self, patience: Duration) -> ProducerAnswers;
+
+    /// Sets the time from which on no connection is made while the producer holds records: its threads may
+    /// run before the relay can withdraw them.
+    fn connect_until(&mut self, _until: Instant, _is_idle: bool) {}
 
     /// Drops what was not sent, and does not send again what was: each is answered as purged, or as
     /// confirmed if the broker has answered already.

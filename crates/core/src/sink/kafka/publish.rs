@@ -498,6 +498,12 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         self.learned.record_limit.has_room_for(event)
     }
 
+    fn publish_until(&mut self, until: Instant) {
+        let is_idle = self.normal.in_flight == 0;
+        self.normal.producer.connect_until(until, is_idle);
+        self.isolated.connect_until(until);
+    }
+
     fn holds_back(&self) -> bool {
         !self.key_order.is_idle()
     }

@@ -539,6 +539,37 @@ fn an_event_for_a_missing_topic_is_held_while_an_answer_may_come() {
 }
 
 #[test]
+fn an_event_for_a_partition_that_is_not_known_yet_is_held_while_an_answer_may_come() {
+    let mut world = World::warm();
+    let publish = |world: &mut World, sequence| {
+        world.now += Duration::from_millis(10);
+        world.poll();
+        let publish = |event: &Outbound<'_>| {
+            world.sink.publish(sequence, &Outbound { partition: Some(6), ..*event })
+        };
+        event("wider", "a", publish)
+    };
+    let refused = ("wider".to_owned(), Code::UnknownPartition);
+    world.cluster.borrow_mut().refused.extend([refused.clone()]);
+    world.cluster.borrow_mut().is_answering = true;
+    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
+    assert_eq!(world.cluster.borrow().metadata_requests, 1);
+    // WHEN the client has heard of it THEN the event is taken
+    world.cluster.borrow_mut().refused.clear();
+    assert_eq!(publish(&mut world, 3), Ok(()));
+    world.confirm(3);
+    world.poll();
+    // WHEN the topic does not have it THEN the event has failed
+    world.cluster.borrow_mut().refused.extend([refused]);
+    world.now += Duration::from_secs(1);
+    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+    assert_eq!(publish(&mut world, 4), Ok(()));
+    let failures: Vec<_> = world.poll().iter().filter_map(failed).collect();
+    assert_eq!(failures, [(4, Disposition::Transient)]);
+}
+
+#[test]
 fn an_unreachable_cluster_is_asked_now_and_then_and_an_unused_producer_is_closed() {
     let mut world = World::warm();
     event("orders", "a", |event| world.sink.publish_alone(3, event)).unwrap();

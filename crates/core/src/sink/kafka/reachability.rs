@@ -112,7 +112,14 @@ impl Reachability {
 /// Why a connection has failed, if the error is about one: without how long the attempt took, so that
 /// the same error has the same text.
 fn connection_error(code: Code, text: &str) -> Option<&str> {
-    let failed = [Code::Authentication, Code::SSL, Code::Resolve, Code::BrokerTransportFailure];
+    // The answer of a listener that speaks TLS is a bad message.
+    let failed = [
+        Code::Authentication,
+        Code::SSL,
+        Code::Resolve,
+        Code::BrokerTransportFailure,
+        Code::BadMessage,
+    ];
     let error = text.rsplit_once(" (after ").map_or(text, |(error, _)| error);
     failed.contains(&code).then_some(error)
 }
