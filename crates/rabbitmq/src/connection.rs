@@ -19,7 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::dial::{self, Dialled, ShutdownOnDrop, dial};
+use super::dial::{self, Dialled, HostAddress, ShutdownOnDrop, dial};
 use super::lapin_error::loss_of;
 use super::limits::FRAME_BYTES_MAX;
 use super::probe::Probe;
@@ -55,7 +55,7 @@ impl AmqpConnection {
         settings: &RabbitSettings,
         frame_bytes_max: u32,
     ) -> AmqpResult<AmqpConnection> {
-        let log_in = async |host| AmqpConnection::log_in(settings, host, frame_bytes_max).await;
+        let log_in = async |at| AmqpConnection::log_in(settings, at, frame_bytes_max).await;
         dial::first_host(settings, 0, log_in).await
     }
 
@@ -73,11 +73,12 @@ impl AmqpConnection {
 
     async fn log_in(
         settings: &RabbitSettings,
-        host: usize,
+        at: HostAddress,
         frame_bytes_max: u32,
     ) -> AmqpResult<AmqpConnection> {
         let login = dial::login(settings)?;
-        let (stream, _socket) = dial(settings, &settings.hosts[host]).await?;
+        let (stream, _socket) = dial(settings, at).await?;
+        let host = at.host;
         let uri = uri(settings, &login, &settings.hosts[host], frame_bytes_max);
         let opening = async {
             let connection = shake_hands(uri, plain(stream)?).await.map_err(loss_of)?;
@@ -88,7 +89,7 @@ impl AmqpConnection {
             Ok((probe, events)) => Ok(AmqpConnection { probe, host, events, _socket }),
             Err(loss) if loss.code.is_some() => Err(publish_login::likely_cause(settings, loss)),
             // The login of the other connection knows more of why it fails without a reason.
-            Err(loss) => Err(match publish_login::log_in(settings, host).await {
+            Err(loss) => Err(match publish_login::log_in(settings, at).await {
                 Ok(_) => loss,
                 Err(explained) => explained,
             }),

@@ -47,9 +47,8 @@ use walrelay_core::dead_letter::record::{CLOCK_SKEW_US, LogEntry, PartitionOffse
 use walrelay_core::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
 use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
-/// Records that the broker sends ahead; a window's
-/// worth of large ones would be hundreds of megabytes.
-const PREFETCH: u16 = 64;
+/// Records that the broker sends ahead, of up to 16 MiB each: whoever opens the log holds them at once.
+const PREFETCH: u16 = 8;
 /// Acknowledging halves keeps some records on their way.
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;
 /// How many connections in a row may end over what cannot be read.

@@ -39,14 +39,23 @@ impl Drop for ShutdownOnDrop {
     }
 }
 
-/// Connects to a host. The second value ends the socket whoever has it: a silent server would be
+/// An address of a host. One that accepts connections may still be of no use, so the login at the next
+/// address is tried, too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostAddress {
+    /// Index in [`RabbitSettings::hosts`].
+    pub(super) host: usize,
+    address: SocketAddr,
+}
+
+/// Connects to an address. The second value ends the socket whoever has it: a silent server would be
 /// waited for without end.
 pub(super) async fn dial(
     settings: &RabbitSettings,
-    host: &RabbitHost,
+    at: HostAddress,
 ) -> AmqpResult<(Dialled, ShutdownOnDrop)> {
-    let addresses = in_time(settings, lookup_host((host.name.as_str(), host.port))).await??;
-    let stream = connect(settings, addresses).await?;
+    let stream = in_time(settings, TcpStream::connect(at.address)).await??;
+    let host = &settings.hosts[at.host];
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     // The kernel must not send what a dead connection still holds after what the next one sends.
@@ -61,18 +70,25 @@ pub(super) async fn dial(
     Ok((Dialled::Encrypted(Box::new(encrypted.map_err(|error| tls::loss_of(&error))?)), socket))
 }
 
-/// Connects to the first address that accepts. Each has the whole time: a silent one must not keep
-/// the next from being tried.
-async fn connect(
-    settings: &RabbitSettings,
+/// Calls `attempt` with each address of a host until one succeeds. Each has the whole time: a silent one
+/// must not keep the next from being tried.
+async fn first_address<T>(
+    host: usize,
     addresses: impl Iterator<Item = SocketAddr>,
-) -> AmqpResult<TcpStream> {
-    let mut loss = ConnectionLoss::of("the name has no address");
+    attempt: &impl AsyncFn(HostAddress) -> AmqpResult<T>,
+) -> AmqpResult<T> {
+    let (mut loss, mut is_first) = (ConnectionLoss::of("the name has no address"), true);
     for address in addresses {
-        match in_time(settings, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => loss = error.into(),
-            Err(late) => loss = late,
+        match attempt(HostAddress { host, address }).await {
+            // Each attempt may count towards the end of an account.
+            Err(refused) if refused.is_login_refused() => return Err(refused),
+            Err(found) if loss.is_final() || found.text == loss.text => {}
+            Err(found) if is_first => (loss, is_first) = (found, false),
+            Err(found) => {
+                let text = format!("{}; {}", loss.text, found.text);
+                loss = ConnectionLoss { text, ..found };
+            }
+            connected => return connected,
         }
     }
     Err(loss)
@@ -88,17 +104,22 @@ pub(super) async fn in_time<T>(
     timeout(limit, step).await.map_err(late)
 }
 
-/// Calls `attempt` with the number of each host, beginning with `from`, until one succeeds. The loss
+/// Calls `attempt` with each address of each host, beginning with host `from`, until one succeeds. The loss
 /// has the texts of all hosts, and the code of one whose refusal is final, if there is one.
 pub(super) async fn first_host<T>(
     settings: &RabbitSettings,
     from: usize,
-    attempt: impl AsyncFn(usize) -> AmqpResult<T>,
+    attempt: impl AsyncFn(HostAddress) -> AmqpResult<T>,
 ) -> AmqpResult<T> {
     let count = settings.hosts.len();
     let mut losses: Vec<ConnectionLoss> = Vec::with_capacity(count);
     for host in (0..count).map(|step| from.wrapping_add(step) % count) {
-        match attempt(host).await {
+        let RabbitHost { name, port } = &settings.hosts[host];
+        let connecting = async {
+            let addresses = in_time(settings, lookup_host((name.as_str(), *port))).await??;
+            first_address(host, addresses, &attempt).await
+        };
+        match connecting.await {
             Ok(connection) => return Ok(connection),
             Err(loss) => {
                 let text = format!("{}: {}", settings.hosts[host], loss.text);

@@ -11,7 +11,7 @@ use walrelay_amqp::method::Mechanism;
 use walrelay_amqp::session::{Event, Session};
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::dial::{self, Dialled, dial};
+use super::dial::{self, Dialled, HostAddress, dial};
 use super::fault::COMMAND_INVALID;
 use super::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 use super::publish_connection::PublishConnection;
@@ -36,16 +36,16 @@ pub(super) async fn connect(
     settings: &RabbitSettings,
     from: usize,
 ) -> AmqpResult<PublishConnection> {
-    dial::first_host(settings, from, async |host| log_in(settings, host).await).await
+    dial::first_host(settings, from, async |at| log_in(settings, at).await).await
 }
 
-/// Logs in at one host, and opens a channel in confirm mode.
+/// Logs in at one address, and opens a channel in confirm mode.
 pub(super) async fn log_in(
     settings: &RabbitSettings,
-    host: usize,
+    at: HostAddress,
 ) -> AmqpResult<PublishConnection> {
     let request = request(settings)?;
-    let (mut stream, socket) = dial(settings, &settings.hosts[host]).await?;
+    let (mut stream, socket) = dial(settings, at).await?;
     let mut frame_bytes_offered = 0;
     let opening = async {
         match &mut stream {
@@ -67,7 +67,7 @@ pub(super) async fn log_in(
     };
     let transport = transport.map_err(failed)?;
     socket.release();
-    Ok(PublishConnection::new(transport, session, host, channel, events, input))
+    Ok(PublishConnection::new(transport, session, at.host, channel, events, input))
 }
 
 fn request(settings: &RabbitSettings) -> AmqpResult<LoginRequest> {

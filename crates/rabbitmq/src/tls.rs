@@ -44,6 +44,8 @@ const NO_TLS: &str =
     "write the broker's TLS port (5671) in sink.rabbitmq.url, or amqp:// for a port without TLS";
 const REFUSED: &str = "correct sink.rabbitmq.cert_file and key_file to a certificate that the broker trusts (ssl_options.cacertfile in rabbitmq.conf), and see its log";
 
+const NO_AGREEMENT: &str = "see the broker's log; compare ssl_options.versions and ssl_options.ciphers in rabbitmq.conf: TLS 1.2 or 1.3";
+
 /// The reason that ended a connection, with or without TLS.
 pub(super) fn loss_of(error: &io::Error) -> ConnectionLoss {
     explain(error).unwrap_or_else(|| ConnectionLoss::of(error.to_string()))
@@ -77,9 +79,9 @@ fn explain(error: &io::Error) -> Option<ConnectionLoss> {
                 (text, "sink.tls-refused", REFUSED)
             }
             Error::AlertReceived(alert) => {
-                (format!("the server ended TLS: {alert:?}"), "sink.tls-refused", REFUSED)
+                (format!("the server ended TLS: {alert:?}"), "sink.tls-refused", NO_AGREEMENT)
             }
-            other => (format!("TLS failed: {other}"), "sink.tls-refused", REFUSED),
+            other => (format!("TLS failed: {other}"), "sink.tls-refused", NO_AGREEMENT),
         }
     };
     Some(ConnectionLoss::of(text).caused_by(code, mend, true))

@@ -87,7 +87,9 @@ impl KnownExchanges {
         let Question { exchange, asked_at } = self.question.take()?;
         if !exchange.is_empty() {
             if self.known.len() >= REMEMBERED_MAX {
-                self.known.clear();
+                let oldest = self.known.iter().min_by_key(|(_, (_, since))| *since);
+                let oldest = oldest.map(|(name, _)| name.clone());
+                oldest.and_then(|name| self.known.remove(&name));
             }
             self.known.insert(exchange, (existence, now));
         }

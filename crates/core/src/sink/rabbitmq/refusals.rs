@@ -93,11 +93,13 @@ impl Refusals {
         }
     }
 
-    /// The broker has taken a message for this place.
-    pub(super) fn confirmed(&mut self, message: &AmqpMessage) {
-        if !self.0.is_empty() {
+    /// The broker has taken a message for this place. Returns whether it had refused one before.
+    pub(super) fn confirmed(&mut self, message: &AmqpMessage) -> bool {
+        let known = self.0.len();
+        if known > 0 {
             places(message).iter().for_each(|place| drop(self.0.remove(place)));
         }
+        self.0.len() < known
     }
 }
 

@@ -31,6 +31,10 @@ const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
 /// An event that may end the connection waits no longer than this for everything else.
 const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
+/// How often an event that may end the connection is sent while others have been without an answer for
+/// long: with each end those would be sent again. The pauses double.
+const DOUBTFUL_BESIDE_UNANSWERED_EVERY: Duration = Duration::from_secs(30);
+const DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX: Duration = Duration::from_secs(3600);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -78,6 +82,8 @@ pub struct Publisher {
     doubtful: Vec<Sequence>,
     /// Since when one of them waits: there may always be something else.
     doubtful_since: Option<Instant>,
+    /// When one of them was sent last while others had been without an answer for long, and the pause after it.
+    doubtful_beside_unanswered: Option<(Instant, Duration)>,
     backoff: Backoff,
     connection: Connection,
     /// The channels belong to the connection, as the next two fields do.
@@ -108,6 +114,7 @@ impl Publisher {
             refusals: Refusals::default(),
             doubtful: Vec::new(),
             doubtful_since: None,
+            doubtful_beside_unanswered: None,
             backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::default(),
@@ -318,6 +325,21 @@ impl Publisher {
         waited.is_none_or(|waited| waited < DOUBTFUL_WAITS) && !on(Mutant::RabbitDoubtfulFirst)
     }
 
+    /// Whether what is unanswered may be sent again because of a message that ends the connection.
+    fn may_end_connection(&self, now: Instant) -> bool {
+        let last = self.doubtful_beside_unanswered;
+        let is_due = |(at, pause)| now.saturating_duration_since(at) >= pause;
+        !self.unconfirmed.has_unanswered() || last.is_none_or(is_due)
+    }
+
+    fn lengthen_pause(&mut self, now: Instant) {
+        let first = DOUBTFUL_BESIDE_UNANSWERED_EVERY;
+        let longer = |(_, pause): (Instant, Duration)| 2 * pause;
+        let pause = self.doubtful_beside_unanswered.map_or(first, longer);
+        let pause = pause.min(DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX);
+        self.doubtful_beside_unanswered = Some((now, pause));
+    }
+
     /// Sends what may end the connection once nothing else is to be sent, or answered.
     fn send_doubtful(&mut self, now: Instant, port: &mut impl AmqpPort) {
         let is_idle = self.unconfirmed.is_idle() && self.exchanges.asked_at().is_none();
@@ -368,7 +390,7 @@ impl Publisher {
                     continue;
                 }
                 // Each close would send what is unanswered again.
-                Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
+                Permission::Doubtful(_) if self.may_end_connection(now) => {
                     if !self.unconfirmed.is_suspect(sequence) {
                         self.unconfirmed.suspect(sequence);
                         continue;
@@ -384,6 +406,9 @@ impl Publisher {
                     Some(channel) => {
                         if is_doubtful {
                             self.doubtful_since = None;
+                            if self.unconfirmed.has_unanswered() {
+                                self.lengthen_pause(now);
+                            }
                         }
                         self.unconfirmed.sent(sequence, &message);
                         port.send(channel, &message);
@@ -415,7 +440,9 @@ impl Publisher {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
-                    self.refusals.confirmed(message);
+                    if self.refusals.confirmed(message) {
+                        self.doubtful_beside_unanswered = None;
+                    }
                     self.unconfirmed.confirmed(sequence);
                     self.reports.push(SinkReport::Confirmed(sequence));
                     continue;

@@ -3,9 +3,11 @@
 use super::*;
 
 #[test]
-fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
-    let mut fixture = Fixture::connected();
+fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
+    let mut fixture = Fixture::new();
+    fixture.connect(&[CHANNEL, 2], 2);
     fixture.publish(&[1]);
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["1"]);
     fixture.publisher.refusals.add_missing("x", fixture.now);
     fixture.now += 5 * SECOND;
@@ -14,11 +16,37 @@ fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
     fixture.publisher.publish(2, empty_message("x", "k", "2"));
     fixture.advance();
     assert!(fixture.sent().is_empty());
-    // WHEN the broker is asked for nothing else any more
+    // WHEN the broker is asked for nothing else any more THEN it is sent, alone
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    let reports = fixture.publisher.reports();
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+    assert_eq!(fixture.sent(), ["2"]);
+    assert!(fixture.publisher.unconfirmed.is_suspect(2));
+    let reports = fixture.close(404, "NOT_FOUND - no exchange 'x' in vhost '/'");
     assert_eq!(failed(&reports), [(2, fault::NO_EXCHANGE, Disposition::Transient)]);
+    fixture.pass(SECOND);
+    fixture.connect(&[CHANNEL, 2], 2);
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    assert_eq!(fixture.sent(), ["1"]);
+    // WHEN another follows within a while THEN it fails without being sent
+    let tried_at = fixture.now;
+    fixture.pass(5 * SECOND);
+    fixture.publisher.unconfirmed.unanswered(1);
+    fixture.publisher.publish(3, empty_message("x", "k", "3"));
+    fixture.advance();
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+    }
+    let reports = fixture.publisher.reports();
+    assert_eq!(failed(&reports), [(3, fault::NO_EXCHANGE, Disposition::Transient)]);
     assert!(fixture.sent().is_empty());
+    // WHEN that is over THEN the next is sent
+    fixture.now = tried_at + DOUBTFUL_BESIDE_UNANSWERED_EVERY;
+    fixture.publisher.retry(3);
+    fixture.advance();
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+    }
+    assert_eq!(fixture.sent(), ["3"]);
 }
 
 #[test]
