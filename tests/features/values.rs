@@ -36,8 +36,12 @@ fn every_byte_of_a_bytea_arrives() {
 }
 
 #[test]
-fn every_byte_of_a_bytea_arrives_in_text_mode() {
+fn every_byte_of_a_bytea_arrives_in_text_mode_also_of_a_domain() {
     let mut scene = scene_with("values_bytea_text", "bytea");
+    scene.sql(
+        "CREATE DOMAIN raw AS bytea; CREATE DOMAIN body AS raw;
+         ALTER TABLE outbox ALTER payload TYPE body",
+    );
     scene.source = "binary = false".into();
     scene.sql(
         r"INSERT INTO outbox SELECT 1, 'k', 'T', decode(string_agg(lpad(to_hex(i), 2, '0'), '' ORDER BY i), 'hex')

@@ -36,5 +36,5 @@ fn a_file_of_authorities_that_is_none_is_found_by_check_and_run() {
     let mut scene = CliFixture::waiting("trace_ca");
     scene.extra =
         "[tracing]\nendpoint = \"https://localhost:4318\"\nca_file = \"/nowhere/ca.pem\"\n".into();
-    scene.assert_refused(2, "tracing.tls-settings", &["/nowhere/ca.pem"]);
+    scene.assert_refused(1, "tracing.tls-settings", &["/nowhere/ca.pem"]);
 }

@@ -46,6 +46,11 @@ impl Breaker {
         while self.letters.front().is_some_and(|(at, _)| *at <= until) {
             self.letters.pop_front();
         }
+        // The clock was set back since: such a letter would stay recent.
+        let latest = now_unix_us.saturating_add(self.window_us);
+        while self.letters.back().is_some_and(|(at, _)| *at > latest) {
+            self.letters.pop_back();
+        }
         self.open |= self.letters.len() >= self.burst_max;
         if self.open { Err(self.burst()) } else { Ok(()) }
     }
@@ -53,8 +58,9 @@ impl Breaker {
     /// Whether one more would be too many.
     pub fn is_open(&self, now_unix_us: i64) -> bool {
         let until = now_unix_us.saturating_sub(self.window_us);
-        let old = self.letters.partition_point(|(at, _)| *at <= until);
-        self.open || self.letters.len() - old >= self.burst_max
+        let latest = now_unix_us.saturating_add(self.window_us);
+        let recent = self.letters.iter().filter(|(at, _)| (until + 1..=latest).contains(at));
+        self.open || recent.count() >= self.burst_max
     }
 
     /// All that count will be counted anew.
@@ -74,11 +80,15 @@ impl Breaker {
         self.letters.retain(|(at, _)| *at > unix_us);
     }
 
-    /// One was written. Those of an earlier process may be counted out of order.
-    pub fn count(&mut self, failed_unix_us: i64, class: &str) {
-        if failed_unix_us <= self.resumed_unix_us {
-            return;
+    /// One was read in the topic. Those of an earlier process may be counted out of order.
+    pub fn count_read(&mut self, failed_unix_us: i64, class: &str) {
+        if failed_unix_us > self.resumed_unix_us {
+            self.count(failed_unix_us, class);
         }
+    }
+
+    /// One was written.
+    pub fn count(&mut self, failed_unix_us: i64, class: &str) {
         let at = self.letters.partition_point(|(at, _)| *at <= failed_unix_us);
         self.letters.insert(at, (failed_unix_us, class.into()));
         if self.letters.len() > self.burst_max {

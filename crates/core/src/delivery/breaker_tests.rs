@@ -65,9 +65,9 @@ fn what_was_written_before_it_was_acknowledged_does_not_count_whenever_it_is_rea
     // WHEN somebody acknowledges that
     breaker.resumed(20);
     // THEN also one that is read late, from another partition, does not count
-    breaker.count(15, "a");
-    breaker.count(20, "a");
-    breaker.count(21, "a");
+    breaker.count_read(15, "a");
+    breaker.count_read(20, "a");
+    breaker.count_read(21, "a");
     assert!(!breaker.is_open(22) && breaker.allow(22).is_ok());
     // AND it opens again after as many as ever
     breaker.count(22, "a");
@@ -81,4 +81,17 @@ fn no_more_letters_are_remembered_than_open_it_and_none_once_all_are_counted_ane
     assert_eq!(breaker.letters.len(), 2);
     breaker.forget();
     assert!(breaker.allow(5).is_ok() && !breaker.is_open(5));
+}
+
+#[test]
+fn a_clock_that_is_set_back_neither_opens_it_nor_keeps_it_from_opening() {
+    let mut breaker = breaker(3);
+    let hour = 3600 * SECOND;
+    breaker.count(2 * hour, "a");
+    breaker.count(2 * hour, "a");
+    // WHEN the clock is set back THEN those before do not stay recent
+    assert_eq!(write(&mut breaker, hour, "a"), 3);
+    // WHEN it is set back behind the time at which somebody has acknowledged that
+    breaker.resumed(hour);
+    assert_eq!(write(&mut breaker, 10, "a"), 3);
 }

@@ -51,6 +51,8 @@ pub struct CommitHistory {
     recent_from: Lsn,
     /// When those before were committed, at the latest.
     earlier_until_us: i64,
+    /// The time of the server before this session.
+    looked_unix_us: Option<i64>,
     /// Which of `recent` must come next in this session.
     expected: usize,
 }
@@ -70,6 +72,12 @@ impl CommitHistory {
         }
     }
 
+    /// The server's clock shows this time, and everything before the position of [`CommitHistory::start_at`]
+    /// is there.
+    pub fn looked_at(&mut self, unix_us: i64) {
+        self.looked_unix_us = Some(unix_us);
+    }
+
     /// A session begins, in which the server sends what was committed at `from` or later.
     pub fn begin_session(&mut self, from: Lsn) {
         self.expected = self.recent.partition_point(|it| it.commit_lsn < from);
@@ -87,7 +95,10 @@ impl CommitHistory {
     /// received at its position, or over it, and had no event.
     pub fn add_new(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
-            return match sent.commit_unix_us <= self.earlier_until_us {
+            // A time to come says nothing: the clock was set back since, or it is that of the server from which
+            // the transaction came by replication.
+            let is_to_come = self.looked_unix_us.is_some_and(|at| sent.commit_unix_us > at);
+            return match is_to_come || sent.commit_unix_us <= self.earlier_until_us {
                 true => Ok(()),
                 false => Err(self.difference(Some(sent))),
             };

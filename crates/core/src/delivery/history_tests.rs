@@ -167,6 +167,20 @@ fn a_session_that_received_nothing_leaves_the_time_of_the_one_before() {
 }
 
 #[test]
+fn a_time_to_come_says_nothing_of_a_transaction() {
+    // GIVEN a relay that was started after the server's clock was set back
+    let mut history = CommitHistory::default();
+    history.start_at(lsn(100), 1_000, Lsn::ZERO);
+    history.looked_at(1_000);
+    // WHEN Postgres crashes, and sends again what was committed before THEN it is the same
+    history.looked_at(1_500);
+    history.begin_session(lsn(40));
+    assert_eq!(receive(&mut history, commit(80, 8, 9_000)), Ok(()));
+    // AND what was committed since then is not
+    assert!(receive(&mut history, commit(90, 9, 1_400)).is_err());
+}
+
+#[test]
 fn a_peer_that_was_ahead_leaves_the_time_and_one_that_was_behind_everything() {
     let mut ahead = history();
     ahead.start_at(lsn(200), 2_000, lsn(140));

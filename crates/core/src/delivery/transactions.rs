@@ -199,6 +199,11 @@ impl Transactions {
         self.until = self.until.max(Position { commit_lsn: floor, ordinal: 0 });
     }
 
+    /// As [`CommitHistory::looked_at`].
+    pub fn looked_at(&mut self, unix_us: i64) {
+        self.history.looked_at(unix_us);
+    }
+
     /// Another timeline, whose positions cannot be compared with these, or another slot.
     pub fn forget(&mut self) {
         *self = Transactions::default();

@@ -272,7 +272,8 @@ impl Compiler<'_> {
             format!(
                 "set {setting} to a column the table has, or: \
                  ALTER TABLE {table} ADD COLUMN {column} text; \
-                 a publication with a column list must name it, too"
+                 a publication with a column list must name it, too; rows that were written before a column \
+                 was renamed have its old name (docs/postgres.md, \"Renaming a column\")"
             ),
         )
     }

@@ -95,7 +95,7 @@ pub(super) enum FieldType {
 }
 
 impl FieldType {
-    /// The type of a domain or of an extension is [`FieldType::Other`].
+    /// The type of an extension is [`FieldType::Other`].
     pub(super) const fn of(type_oid: u32) -> FieldType {
         match type_oid {
             16 => FieldType::Bool,

@@ -26,7 +26,7 @@ pub use extract::Plan;
 pub use message::MessagePlan;
 pub use transaction::CommitStamp;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Fault;
 use crate::pgoutput::relation::Relation;
@@ -48,6 +48,8 @@ pub struct Outboxes {
     known: Vec<(u32, String, String, usize)>,
     /// The plans by oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
+    /// Object ids of domains, and of the built-in types that they are over.
+    domains: BTreeMap<u32, u32>,
     /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_ignored`].
     ignored: BTreeSet<u32>,
 }
@@ -60,6 +62,7 @@ impl Outboxes {
             messages,
             known: Vec::new(),
             plans: Vec::new(),
+            domains: BTreeMap::new(),
             ignored: BTreeSet::new(),
         })
     }
@@ -67,6 +70,23 @@ impl Outboxes {
     /// For a new connection, on which Postgres describes every table again.
     pub fn forget(&mut self) {
         self.plans.clear();
+        self.domains.clear();
+    }
+
+    /// Takes the description of a type.
+    pub fn learn_type(&mut self, oid: u32, base: Option<u32>) {
+        if let Some(base) = base {
+            self.domains.insert(oid, base);
+        }
+    }
+
+    /// The table, with columns of the types that its domains are over: their values are sent as those of
+    /// these types.
+    pub fn resolve(&self, mut relation: Relation) -> Relation {
+        for column in &mut relation.columns {
+            column.type_oid = *self.domains.get(&column.type_oid).unwrap_or(&column.type_oid);
+        }
+        relation
     }
 
     /// Which tables are outboxes or partitions of them. Postgres sends a row under its partition's

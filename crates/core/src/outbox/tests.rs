@@ -10,6 +10,7 @@ use crate::base::encoding::push_unhexed;
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::base::template::Template;
 use crate::pgoutput::message::Message;
+use crate::pgoutput::relation::built_in;
 
 fn kinds() -> OutboxTable {
     let template = |text| Template::parse(text).unwrap();
@@ -93,7 +94,7 @@ fn events_of(name: &str, binary: bool) -> Result<String, Fault> {
             }
             Message::Logical { transactional, lsn, prefix, content } => {
                 let plan = outboxes.messages().unwrap();
-                if !plan.wants(transactional, prefix) {
+                if !plan.wants(transactional, &prefix) {
                     continue;
                 }
                 plan.extract(lsn, content, &transaction, &mut scratch, &mut headers)
@@ -184,6 +185,23 @@ fn tables_are_known_by_oid_once_described() {
     assert_eq!(outboxes.learn(&foreign, true), Ok(false));
     outboxes.forget();
     assert_eq!(outboxes.plan(9).map(drop), Err(UnknownRelation(9)));
+}
+
+#[test]
+fn a_domain_is_read_as_the_type_that_it_is_over() {
+    let mut outboxes = both();
+    let mut described = relation(9, "outbox", &["id", "aggregatetype", "aggregateid", "payload"]);
+    described.columns[3].type_oid = 20_000;
+    let unknown = outboxes.learn(&outboxes.resolve(described.clone()), true).unwrap_err();
+    assert_eq!(unknown.code, NEEDS_TEXT);
+    // WHEN Postgres has described the type of the column
+    outboxes.learn_type(20_000, built_in("", "bytea"));
+    outboxes.learn_type(20_001, built_in("shop", "bytea"));
+    let resolved = outboxes.resolve(described.clone());
+    assert_eq!(resolved.columns[3].type_oid, 17);
+    assert_eq!(outboxes.learn(&resolved, true), Ok(true));
+    described.columns[3].type_oid = 20_001;
+    assert_eq!(outboxes.resolve(described.clone()), described);
 }
 
 /// GIVEN an outbox in use WHEN a column it needs is dropped THEN no row passes with the old shape.

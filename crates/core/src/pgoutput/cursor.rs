@@ -3,6 +3,8 @@
 //! A read either succeeds or says what it was reading and where: a negative count, a length that
 //! overruns the message, a missing NUL and left-over bytes are errors, never a panic.
 
+use std::borrow::Cow;
+
 use crate::base::lsn::Lsn;
 
 /// Bytes that are not what the protocol says.
@@ -85,13 +87,13 @@ impl<'a> Cursor<'a> {
         usize::try_from(count).map_err(|_| start.error(what))
     }
 
-    /// Text up to a NUL, which is consumed.
-    pub fn cstr(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
+    /// Text up to a NUL, which is consumed. In a database without an encoding it need not be UTF-8: names are
+    /// only compared and shown.
+    pub fn cstr(&mut self, what: &'static str) -> Result<Cow<'a, str>, DecodeError> {
         let rest = self.bytes.get(self.at..).ok_or_else(|| self.error(what))?;
         let length = rest.iter().position(|byte| *byte == 0).ok_or_else(|| self.error(what))?;
-        let text = std::str::from_utf8(&rest[..length]).map_err(|_| self.error(what))?;
         self.at += length + 1;
-        Ok(text)
+        Ok(String::from_utf8_lossy(&rest[..length]))
     }
 
     #[inline]

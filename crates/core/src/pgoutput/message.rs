@@ -6,8 +6,10 @@
 //! the outbox stage does once for each row that it wants.
 //! <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>
 
+use std::borrow::Cow;
+
 use super::cursor::{Cursor, DecodeError};
-use super::relation::Relation;
+use super::relation::{self, Relation};
 use crate::base::lsn::Lsn;
 
 /// Microseconds from the Unix epoch to 2000-01-01 UTC, the epoch of Postgres.
@@ -35,8 +37,12 @@ pub enum Message<'a> {
     Origin,
     /// Sent before the first row of a table, and again after the table has changed.
     Relation(Relation),
-    /// A type that is not built in.
-    Type,
+    /// A type that is not built in. Sent before the tables that have columns of the type.
+    Type {
+        oid: u32,
+        /// The built-in type that the type is a domain over.
+        base: Option<u32>,
+    },
     Insert {
         relation: u32,
         tuple: Tuple<'a>,
@@ -55,7 +61,7 @@ pub enum Message<'a> {
         /// A message that is not transactional is sent even if its transaction is rolled back.
         transactional: bool,
         lsn: Lsn,
-        prefix: &'a str,
+        prefix: Cow<'a, str>,
         content: &'a [u8],
     },
 }
@@ -109,10 +115,10 @@ impl<'a> Message<'a> {
                 Message::Origin
             }
             b'Y' => {
-                cursor.u32("type oid")?;
-                cursor.cstr("type namespace")?;
-                cursor.cstr("type name")?;
-                Message::Type
+                let oid = cursor.u32("type oid")?;
+                let namespace = cursor.cstr("type namespace")?;
+                let name = cursor.cstr("type name")?;
+                Message::Type { oid, base: relation::built_in(&namespace, &name) }
             }
             _ => return Err(unknown),
         };

@@ -225,7 +225,7 @@ proptest! {
         let bytes = Encoder::tag(b'M').u8(u8::from(transactional)).u64(lsn).cstr(&prefix)
             .u32(content.len() as u32).bytes(&content).0;
         let lsn = Lsn::from_wire(lsn);
-        let expected = Message::Logical { transactional, lsn, prefix: &prefix, content: &content };
+        let expected = Message::Logical { transactional, lsn, prefix: prefix.as_str().into(), content: &content };
         prop_assert_eq!(Message::parse(&bytes), Ok(expected));
     }
 }

@@ -21,26 +21,47 @@ pub struct Column {
     pub type_oid: u32,
 }
 
+/// The object id of a built-in type whose values are read in a form of their own. Postgres names the base
+/// type of a domain, and sends an empty text for `pg_catalog`.
+pub(crate) fn built_in(namespace: &str, name: &str) -> Option<u32> {
+    let known = [
+        ("bool", 16),
+        ("bytea", 17),
+        ("name", 19),
+        ("int8", 20),
+        ("int2", 21),
+        ("int4", 23),
+        ("text", 25),
+        ("json", 114),
+        ("bpchar", 1042),
+        ("varchar", 1043),
+        ("uuid", 2950),
+        ("jsonb", 3802),
+    ];
+    let found = known.into_iter().find(|(known, _)| namespace.is_empty() && *known == name);
+    found.map(|(_, oid)| oid)
+}
+
 impl Relation {
     pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Relation, DecodeError> {
         let oid = cursor.u32("relation oid")?;
         // Postgres sends an empty text for `pg_catalog`.
-        let namespace = match cursor.cstr("relation namespace")? {
-            "" => "pg_catalog",
-            named => named,
-        };
-        let name = cursor.cstr("relation name")?;
+        let mut namespace = cursor.cstr("relation namespace")?.into_owned();
+        if namespace.is_empty() {
+            "pg_catalog".clone_into(&mut namespace);
+        }
+        let name = cursor.cstr("relation name")?.into_owned();
         cursor.u8("relation replica identity")?;
         let count = cursor.count16("relation column count")?;
         let columns = (0..count).map(|_| {
             cursor.u8("column flags")?;
-            let name = cursor.cstr("column name")?.to_owned();
+            let name = cursor.cstr("column name")?.into_owned();
             let type_oid = cursor.u32("column type")?;
             cursor.u32("column type modifier")?;
             Ok(Column { name, type_oid })
         });
         let columns = columns.collect::<Result<_, _>>()?;
-        Ok(Relation { oid, namespace: namespace.to_owned(), name: name.to_owned(), columns })
+        Ok(Relation { oid, namespace, name, columns })
     }
 
     pub fn qualified_name(&self) -> String {

@@ -245,6 +245,10 @@ impl Admitter {
     ) -> Result<Offered, Fault> {
         if handover.policy.gate.halts() {
             let Reason { class, text, .. } = reason;
+            // Somebody may have mended what kills the process.
+            if class == CLASS_CRASH {
+                self.state_file.crash.forget_one_death();
+            }
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }

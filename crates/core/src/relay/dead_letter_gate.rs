@@ -244,7 +244,7 @@ impl DeadLetterGate {
             TailEvent::Released(key) => self.parked.released(key),
             TailEvent::DeadLetter { .. } if on(Mutant::BreakerForgotten) => {}
             TailEvent::DeadLetter { failed_unix_us, class } if self.history == History::Unread => {
-                self.breaker.count(failed_unix_us, &class);
+                self.breaker.count_read(failed_unix_us, &class);
             }
             TailEvent::ReadsAgain(number) if self.history == History::Requested(number) => {
                 // Those of this process are in the topic, too.

@@ -279,10 +279,9 @@ impl<F: Feed> Relay<F> {
         let now = self.clock.instant();
         let Downstream { driver, policy, recorder, .. } = &mut self.down;
         if driver.awaits_sink(now) {
-            if driver.rebuild(now)? {
-                self.feed.rewind(policy);
-            }
+            driver.rebuild(now)?.then(|| self.feed.rewind(policy));
             recorder.note(driver.outage());
+            self.limit_sink();
         }
         Ok(())
     }

@@ -119,8 +119,12 @@ fn client(settings: &TracingSettings, url: &Secret) -> Result<OtlpClient, Fault>
     let headers = settings.headers.as_ref().map(parse_headers).transpose();
     let headers = headers.map_err(|what| invalid(bad_value, "tracing.headers", &what))?;
     let tls = endpoint.tls.then(|| client_config(settings)).transpose();
-    let tls = tls
-        .map_err(|error| invalid("tracing.tls-settings", "tracing.ca_file", &error.to_string()))?;
+    // As other files of certificates, it may be written after the relay was started.
+    let unread = |error: TlsError| Fault {
+        exit: Exit::Failed,
+        ..invalid("tracing.tls-settings", "tracing.ca_file", &error.to_string())
+    };
+    let tls = tls.map_err(unread)?;
     let (headers, headers_from) = (headers.unwrap_or_default(), settings.headers.clone());
     Ok(OtlpClient { endpoint, headers, headers_from, tls, connection: None })
 }

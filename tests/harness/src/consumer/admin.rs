@@ -204,9 +204,18 @@ impl DrainWatch {
 }
 
 fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> Result<BTreeMap<i32, i64>> {
-    let end = |partition: &i32| {
-        let (_, high) = consumer.fetch_watermarks(topic, *partition, REQUEST_TIMEOUT)?;
-        Ok((*partition, high))
+    let began = Instant::now();
+    let end = |partition: &i32| loop {
+        match consumer.fetch_watermarks(topic, *partition, REQUEST_TIMEOUT) {
+            // The metadata of a new topic is there before its leader knows that it is.
+            Err(error)
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::NotLeaderForPartition)
+                    && began.elapsed() < REQUEST_TIMEOUT =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            found => return Ok((*partition, found?.1)),
+        }
     };
     partitions.iter().map(end).collect()
 }

@@ -81,6 +81,13 @@ impl CrashGuard {
         (self.deadly, self.deadly_here) = (None, None);
     }
 
+    /// The next process may try the event once more.
+    pub fn forget_one_death(&mut self) {
+        if let Some(words) = &self.words {
+            words.store(DEATHS, DEATHS_MAX - 1);
+        }
+    }
+
     #[inline]
     pub fn release(&mut self) {
         if let Some(words) = &self.words {

@@ -161,9 +161,17 @@ impl Replication {
     }
 
     /// Everything before `floor` was confirmed, by this relay or by another. Everything before `known` was
-    /// committed until `until_us`, and everything before `received` was received by this relay.
-    pub fn start_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
+    /// committed until `until_us`, and everything before `received` was received by this relay. The server's
+    /// clock shows `looked_us`.
+    pub fn start_at(
+        &mut self,
+        floor: Lsn,
+        known: Lsn,
+        (until_us, looked_us): (i64, i64),
+        received: Lsn,
+    ) {
         self.transactions.start_at(floor, known, until_us, received);
+        self.transactions.looked_at(looked_us);
         self.progress.on_reported(floor);
     }
 
@@ -326,7 +334,7 @@ impl Replication {
                 }
                 self.progress.on_committed(reported);
             }
-            Message::Relation(relation) => return self.learn(&relation),
+            Message::Relation(relation) => return self.learn(relation),
             Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
             Message::Delete { relation } => self.ignore(relation, Ignored::Delete, admission)?,
             Message::Truncate { relations } => {
@@ -335,7 +343,7 @@ impl Replication {
                 }
             }
             Message::Logical { transactional, lsn, prefix, content } => {
-                let plan = self.outboxes.messages().filter(|it| it.wants(transactional, prefix));
+                let plan = self.outboxes.messages().filter(|it| it.wants(transactional, &prefix));
                 let Some(plan) = plan else {
                     admission.meter.ignored(Ignored::Message);
                     return Ok(PacketOutcome::Done);
@@ -345,7 +353,8 @@ impl Replication {
                 let Replication { flights, transactions, prefixes, .. } = self;
                 return admit((flights, transactions, prefixes), &candidate, admission);
             }
-            Message::Origin | Message::Type => {}
+            Message::Type { oid, base } => self.outboxes.learn_type(oid, base),
+            Message::Origin => {}
         }
         Ok(PacketOutcome::Done)
     }
@@ -386,7 +395,8 @@ impl Replication {
         Err(self.garbled(&DecodeError { what, offset: 0 }))
     }
 
-    fn learn(&mut self, relation: &Relation) -> Result<PacketOutcome, Fault> {
+    fn learn(&mut self, relation: Relation) -> Result<PacketOutcome, Fault> {
+        let relation = &self.outboxes.resolve(relation);
         let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
         match self.outboxes.learn(relation, self.binary) {
             // Rows that were no events are events now: those behind them in the transaction are not in
