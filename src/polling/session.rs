@@ -61,6 +61,8 @@ pub(crate) struct PollingSession {
     lease: Duration,
     /// The begin of a transaction that waits for locks for a short time.
     begin_short: String,
+    /// The event's columns have other types than at the start: what was claimed is still settled.
+    is_retyped: bool,
     turn: Statement,
     claim: Statement,
     fetch: Statement,
@@ -117,13 +119,12 @@ impl PollingSession {
         );
         let (turn, claim, fetch, abandoned, published, failed, noted, given_back) =
             prepared.map_err(failed)?;
-        if !has_types(&fetch, &statements.event) {
-            return Err(retyped());
-        }
+        let is_retyped = !has_types(&fetch, &statements.event);
         Ok(PollingSession {
             sql,
             lease,
             begin_short,
+            is_retyped,
             turn,
             claim,
             fetch,
@@ -164,6 +165,9 @@ impl PollingSession {
         claim: &str,
         limits: ClaimLimits,
     ) -> Result<Option<Claim>, ConnectError> {
+        if self.is_retyped {
+            return Err(retyped());
+        }
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (reach, bytes_max) = (number(limits.reach), number(limits.bytes_max));
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];

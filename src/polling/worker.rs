@@ -137,9 +137,7 @@ impl<'a> Reconnect<'a> {
             };
             if error.kind() == ConnectErrorKind::Fatal && !passes(&error) {
                 return Err(match error.sqlstate() {
-                    Some(state) if state.starts_with("42") || state == "0A000" => {
-                        refused(self.shared, &error)
-                    }
+                    Some(state) if state.starts_with("42") => refused(self.shared, &error),
                     _ => error.fault(&source.connection, &source.slot, &source.publication),
                 });
             }

@@ -41,7 +41,8 @@ pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
         SqlState::UNDEFINED_OBJECT => slot_missing(name),
         SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
-            if db.routine().is_some_and(|it| REQUIREMENTS.contains(&it)) =>
+            if db.routine().is_some_and(|it| REQUIREMENTS.contains(&it))
+                && !message.contains("max_replication_slots") =>
         {
             source(
                 "source.wal-level",

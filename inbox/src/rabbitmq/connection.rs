@@ -33,6 +33,8 @@ pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
 const FRAME_ERROR: u16 = 501;
 const NOT_ALLOWED: u16 = 530;
+/// In the broker's text about a limit.
+const LIMITS: [&str; 2] = ["connection limit", "number of channels"];
 /// In lapin's own text about a frame that is larger than was agreed: the broker delivers all headers
 /// of a message in one frame, and adds to them.
 const LARGE_FRAME: &str = "frame too large";
@@ -54,7 +56,8 @@ impl Loss {
     /// Somebody must change the broker first: a login, a right, or what `init` makes. A limit of
     /// connections may be that of another instance, which ends.
     pub(super) fn is_refusal(&self) -> bool {
-        let is_limit = self.code == Some(NOT_ALLOWED) && self.text.contains("connection limit");
+        let says = |limit: &&str| self.text.contains(*limit);
+        let is_limit = self.code == Some(NOT_ALLOWED) && LIMITS.iter().any(says);
         [ACCESS_REFUSED, NOT_FOUND, NOT_ALLOWED].map(Some).contains(&self.code) && !is_limit
     }
 }
@@ -199,6 +202,24 @@ mod tests {
     use lapin::protocol::{AMQPError, AMQPHardError};
 
     use super::*;
+
+    #[test]
+    fn a_limit_is_no_refusal() {
+        for (text, is_refusal) in [
+            (
+                "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",
+                false,
+            ),
+            (
+                "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (3)",
+                false,
+            ),
+            ("NOT_ALLOWED - vhost rate-limits not found", true),
+        ] {
+            let loss = Loss { code: Some(NOT_ALLOWED), ..Loss::of(text) };
+            assert_eq!(loss.is_refusal(), is_refusal, "{text}");
+        }
+    }
 
     #[test]
     fn a_frame_that_is_too_large_is_the_fault_of_a_message() {

@@ -34,7 +34,7 @@ const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an event that may end the connection is sent while others have been without an answer for
 /// long: with each end those would be sent again. The pauses double.
 const DOUBTFUL_BESIDE_UNANSWERED_EVERY: Duration = Duration::from_secs(30);
-const DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX: Duration = Duration::from_secs(3600);
+const DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX: Duration = Duration::from_secs(300);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
