@@ -8,6 +8,20 @@ use crate::source::testing;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
+/// A database with the shipped table, altered, and the statements of that table.
+async fn statements_of(database: &str, alter: &str) -> (Client, Statements) {
+    let (client, source) = testing::logical().database(database).await;
+    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
+    client.batch_execute(POLLING_SQL).await.unwrap();
+    client.batch_execute(alter).await.unwrap();
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "event_key".into();
+    outbox.route.key = Some(Template::column("event_key"));
+    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
+    let statements = Statements::of(&facts, &source, &outbox, &PollingSettings::default());
+    (client, statements)
+}
+
 async fn backlog(client: &Client, statements: &Statements) -> (i64, f64) {
     let row = client.query_one(&statements.backlog, &[&100_i64]).await.unwrap();
     (row.get(0), row.get(1))
@@ -16,15 +30,8 @@ async fn backlog(client: &Client, statements: &Statements) -> (i64, f64) {
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn the_age_of_the_backlog_is_that_of_its_oldest_row_whatever_the_order() {
-    let (client, source) = testing::logical().database("polling_backlog").await;
-    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
-    client.batch_execute(POLLING_SQL).await.unwrap();
-    client.batch_execute("ALTER TABLE outbox ALTER created_at DROP NOT NULL").await.unwrap();
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-    let statements = Statements::of(&facts, &source, &outbox, &PollingSettings::default());
+    let alter = "ALTER TABLE outbox ALTER created_at DROP NOT NULL";
+    let (client, statements) = statements_of("polling_backlog", alter).await;
     assert_eq!(backlog(&client, &statements).await, (0, 0.0));
     // GIVEN a row without a time THEN nobody knows how old it is
     let insert = async |time: &str| {
@@ -47,15 +54,8 @@ async fn the_age_of_the_backlog_is_that_of_its_oldest_row_whatever_the_order() {
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn a_claim_weighs_all_that_its_events_have() {
-    let (client, source) = testing::logical().database("polling_weight").await;
-    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
-    client.batch_execute(POLLING_SQL).await.unwrap();
-    client.batch_execute("ALTER TABLE outbox ADD headers jsonb").await.unwrap();
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-    let statements = Statements::of(&facts, &source, &outbox, &PollingSettings::default());
+    let alter = "ALTER TABLE outbox ADD headers jsonb";
+    let (client, statements) = statements_of("polling_weight", alter).await;
     // GIVEN rows whose headers are larger than their payloads, as they are and where they are compressed
     let insert = "INSERT INTO outbox (event_key, payload, headers)
         SELECT 'k', '{}', jsonb_build_object('h', repeat('x', size)) FROM unnest(ARRAY[600, 600, 600, 600000, 10]) size";

@@ -340,7 +340,7 @@ pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(ToString::to_string).collect();
     let mend = match &error.cause {
-        // The statement that fetches rows (statements.rs).
+        // Postgres refuses the statement that fetches rows, whose result tells the types (statements.rs).
         ConnectCause::Server(error) if error.routine == REPLANNING => {
             "start walrelay again: columns of the table are of another type now".to_owned()
         }

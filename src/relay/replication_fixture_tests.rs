@@ -202,7 +202,7 @@ impl Fixture {
     /// A session begins, before which everything before `floor` was confirmed.
     pub(crate) fn begin_session(&mut self, floor: u64) {
         let (floor, replication) = (Lsn::from_wire(floor), self.replication());
-        replication.start_at(floor, floor, (0, i64::MAX), replication.progress.seen());
+        replication.start_at(floor, floor, 0, i64::MAX, replication.progress.seen());
         replication.transactions.begin_session(floor);
         replication.progress.on_connected(floor);
     }

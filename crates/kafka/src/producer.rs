@@ -177,7 +177,9 @@ impl ProducerPort for KafkaProducer {
             self.confirmed_any = true;
         }
         self.renew_refused_login(&mut answers.errors);
-        answers.errors.extend(self.certificates.renewal(&answers.errors));
+        let errors = answers.errors.iter().map(|(code, _)| *code);
+        let renewal = self.certificates.renewal(errors);
+        answers.errors.extend(renewal);
         answers
     }
 

@@ -332,8 +332,8 @@ impl Producer {
 }
 
 impl Drop for Producer {
-    /// When it returns, nothing more is sent: it waits as long as a socket is open. A thread that asks for the address of a broker may still
-    /// live: it has no socket, and gets none.
+    /// When it returns, nothing more is sent: it waits as long as a socket is open. A thread that asks for the
+    /// address of a broker may still live: it has no socket, and gets none.
     fn drop(&mut self) {
         // Keeps destruction from waiting for a broker that does not answer.
         self.purge();

@@ -242,8 +242,7 @@ impl TopicScan {
                 let code = error.rdkafka_error_code().map(code_of);
                 let now = Instant::now();
                 code.into_iter().for_each(|code| self.lost_brokers.reported(code, now));
-                let failed = code.map(|code| (code, String::new()));
-                let is_outdated = self.certificates.renewal(failed.as_slice()).is_some();
+                let is_outdated = self.certificates.renewal(code).is_some();
                 if is_outdated || ends_reading(&error) {
                     return Err(error);
                 }

@@ -82,8 +82,8 @@ async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, 
     let target = format!("{}{path}", url.prefix);
     let asking = async {
         let answer = get((&url.host, url.port), &target, bytes_max).await?;
-        // A relay answers under its addresses, and under the names of [admin] hosts: a site could lead a
-        // browser to another name, and this is none.
+        // To protect browsers from DNS rebinding, a relay answers only under its addresses and under the names of
+        // [admin] hosts. This command is no browser.
         match answer.0 {
             MISDIRECTED => get_by_address((&url.host, url.port), &target, bytes_max).await,
             _ => Ok(answer),

@@ -6,6 +6,7 @@
 //! until somebody acknowledges that; the dead letters from before do not count then.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -42,25 +43,24 @@ impl Breaker {
 
     /// Whether one more may be written.
     pub fn allow(&mut self, now_unix_us: i64) -> Result<(), Burst> {
-        let until = now_unix_us.saturating_sub(self.window_us);
-        while self.letters.front().is_some_and(|(at, _)| *at <= until) {
-            self.letters.pop_front();
-        }
-        // The clock was set back since: such a letter would stay recent.
-        let latest = now_unix_us.saturating_add(self.window_us);
-        while self.letters.back().is_some_and(|(at, _)| *at > latest) {
-            self.letters.pop_back();
-        }
+        let recent = self.recent(now_unix_us);
+        self.letters.retain(|(at, _)| recent.contains(at));
         self.open |= self.letters.len() >= self.burst_max;
         if self.open { Err(self.burst()) } else { Ok(()) }
     }
 
     /// Whether one more would be too many.
     pub fn is_open(&self, now_unix_us: i64) -> bool {
-        let until = now_unix_us.saturating_sub(self.window_us);
-        let latest = now_unix_us.saturating_add(self.window_us);
-        let recent = self.letters.iter().filter(|(at, _)| (until + 1..=latest).contains(at));
-        self.open || recent.count() >= self.burst_max
+        let recent = self.recent(now_unix_us);
+        let letters = self.letters.iter().filter(|(at, _)| recent.contains(at));
+        self.open || letters.count() >= self.burst_max
+    }
+
+    /// The times of the dead letters that count. A time that is farther ahead is from before the clock was set
+    /// back, and would stay recent.
+    fn recent(&self, now_unix_us: i64) -> RangeInclusive<i64> {
+        let earlier = now_unix_us.saturating_sub(self.window_us);
+        earlier + 1..=now_unix_us.saturating_add(self.window_us)
     }
 
     /// All that count will be counted anew.
@@ -80,14 +80,14 @@ impl Breaker {
         self.letters.retain(|(at, _)| *at > unix_us);
     }
 
-    /// One was read in the topic. Those of an earlier process may be counted out of order.
+    /// A dead letter was read in the topic. Those of an earlier process may be counted out of order.
     pub fn count_read(&mut self, failed_unix_us: i64, class: &str) {
         if failed_unix_us > self.resumed_unix_us {
             self.count(failed_unix_us, class);
         }
     }
 
-    /// One was written.
+    /// A dead letter was written.
     pub fn count(&mut self, failed_unix_us: i64, class: &str) {
         let at = self.letters.partition_point(|(at, _)| *at <= failed_unix_us);
         self.letters.insert(at, (failed_unix_us, class.into()));

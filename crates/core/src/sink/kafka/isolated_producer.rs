@@ -177,8 +177,9 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             None => {
                 let (producers, kind) = (&mut self.producers, ProducerKind::Isolated);
                 let mut client = ProducerClient::open(producers, kind, &self.learned, now)?;
-                let until = self.connect_until.into_iter();
-                until.for_each(|until| client.producer.connect_until(until, false));
+                if let Some(until) = self.connect_until {
+                    client.producer.connect_until(until, false);
+                }
                 client
             }
         };

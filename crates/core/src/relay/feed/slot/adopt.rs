@@ -68,7 +68,7 @@ impl SlotFeed {
             policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.start_at(floor, start.known, (until_us, opened.looked_unix_us), seen);
+        self.replication.start_at(floor, start.known, until_us, opened.looked_unix_us, seen);
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
             self.replication.sign_unlike(opened.slot_confirmed);

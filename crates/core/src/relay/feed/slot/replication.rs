@@ -167,7 +167,8 @@ impl Replication {
         &mut self,
         floor: Lsn,
         known: Lsn,
-        (until_us, looked_us): (i64, i64),
+        until_us: i64,
+        looked_us: i64,
         received: Lsn,
     ) {
         self.transactions.start_at(floor, known, until_us, received);
