@@ -11,7 +11,7 @@ use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::ports::{Meters, StopKeeper};
+use crate::relay::ports::Meters;
 use crate::relay::{Relay, SlotFeed, SlotParts};
 use crate::source::progress::Signature;
 use crate::source::sightings::Sightings;
@@ -37,7 +37,7 @@ pub(super) fn run(
         delivery: config.delivery.clone(),
         database: Box::new(control),
         sightings: Arc::clone(&sightings),
-        stops: Arc::clone(stops) as Arc<dyn StopKeeper>,
+        stops: Arc::clone(stops),
         flags: Arc::clone(flags),
         meters: Arc::clone(metrics) as Arc<dyn Meters>,
         clock: Arc::new(SystemClock),

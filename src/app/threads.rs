@@ -27,7 +27,7 @@ use crate::health::{Facts, HealthLimits, StateWatch};
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
-use crate::relay::ports::{Meters, StopKeeper};
+use crate::relay::ports::Meters;
 use crate::relay::stops::{self, StandingStops, StopsConfig};
 use crate::relay::{self, FactsRecorder, Parts, PassCounts};
 use crate::sink::{self, Requirements};
@@ -141,7 +141,7 @@ impl RunContext {
             spans,
             tail_events: tail.is_some().then_some(tail_events),
             tail_requests: requests,
-            stops: Arc::clone(stops) as Arc<dyn StopKeeper>,
+            stops: Arc::clone(stops),
             flags: Arc::clone(flags),
             state_file: relay::open_state_file(
                 config.delivery.state_file.as_deref(),

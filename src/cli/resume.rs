@@ -18,7 +18,7 @@ use crate::base::stop::Stop;
 use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
 use crate::relay::stops::Stops;
-use walrelay_core::relay::stop_place::Place;
+use walrelay_core::relay::stops::Place;
 
 /// A relay on this machine answers at once, or does not run.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);

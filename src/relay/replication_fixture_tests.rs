@@ -15,7 +15,7 @@ use walrelay_core::relay::admit::{self, Admission};
 use walrelay_core::relay::failure_policy::FailureOutcome;
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, Replication};
 use walrelay_core::relay::feed::{Downstream, Feed as _};
-use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
+use walrelay_core::relay::ports::{Clock as _, Meters};
 use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::state_file::marks::SlotSession;
 use walrelay_core::relay::testing::BROKER;
@@ -112,7 +112,7 @@ impl Fixture {
             system: Default::default(),
         };
         let broker = MemoryBroker::default();
-        let stops: Arc<dyn StopKeeper> = stops::unkept(&config.source);
+        let stops = stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
         let feed = SlotParts {

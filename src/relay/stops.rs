@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use walrelay_core::relay::feed::slot::not_the_last;
-use walrelay_core::relay::ports::StopKeeper as _;
 use walrelay_core::relay::state_file::memory::{Memory, Remembered};
-use walrelay_core::relay::stop_place::Place;
 pub(crate) use walrelay_core::relay::stops::StandingStops;
-use walrelay_core::relay::stops::{Present, StopParts, StopSurroundings};
+use walrelay_core::relay::stops::{Place, Present, StopParts, StopSurroundings};
 
 use super::control::SystemTimeline;
 use super::present;

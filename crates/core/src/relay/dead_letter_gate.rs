@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use super::faults;
-use super::ports::{Gauge, Meters, StopKeeper};
-use super::stop_place::Place;
+use super::ports::{Gauge, Meters};
+use super::stops::{Place, StandingStops};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
 use crate::dead_letter::record::StopRecordKind;
@@ -46,7 +46,7 @@ pub struct DeadLetterGate {
     /// It was read once, or nothing of it came for so long that events do not wait for it.
     has_looked: bool,
     requests: ReadRequests,
-    stops: Arc<dyn StopKeeper>,
+    stops: Arc<StandingStops>,
     /// The stops that are in the topic, as far as it was read.
     in_topic: TopicStops,
     in_doubt: Option<PublicationInDoubt>,
@@ -68,7 +68,7 @@ impl DeadLetterGate {
         is_read: bool,
         requests: ReadRequests,
         meters: &Arc<dyn Meters>,
-        stops: Arc<dyn StopKeeper>,
+        stops: Arc<StandingStops>,
     ) -> DeadLetterGate {
         DeadLetterGate {
             on_dead_letter: delivery.on_dead_letter,

@@ -5,44 +5,11 @@ use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord};
 use crate::dead_letter::writer::KeyHash;
-use crate::relay::control::SystemTimeline;
 use crate::relay::ports::Counter;
+use crate::relay::stops::StopParts;
+use crate::relay::stops::tests::Site;
 
 const KEY: &[u8] = b"k1";
-
-struct Stops {
-    place: Place,
-    waits_for_topic: bool,
-    found: Mutex<Vec<String>>,
-}
-
-impl StopKeeper for Stops {
-    fn place_of_gaps(&self) -> Place {
-        self.place
-    }
-
-    fn waits_for_topic(&self) -> bool {
-        self.waits_for_topic
-    }
-
-    fn topic_is_readable(&self, _is_readable: bool) {}
-
-    fn found_in_topic(&self, stop: Stop) {
-        self.found.lock().unwrap().push(stop.code);
-    }
-
-    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
-        None
-    }
-
-    fn restores(&self) -> u64 {
-        0
-    }
-
-    fn note_system(&self, _system_id: &str) {}
-
-    fn note_reading(&self, _place: &SystemTimeline) {}
-}
 
 /// Whether the breaker was shown as open.
 #[derive(Default)]
@@ -76,11 +43,11 @@ const SCENE: Scene = Scene {
 };
 
 impl Scene {
-    fn gate(&self) -> (DeadLetterGate, Arc<Stops>) {
+    fn gate(&self) -> (DeadLetterGate, Arc<StandingStops>) {
         self.gate_with(&(Arc::default() as Arc<Shown>))
     }
 
-    fn gate_with(&self, shown: &Arc<Shown>) -> (DeadLetterGate, Arc<Stops>) {
+    fn gate_with(&self, shown: &Arc<Shown>) -> (DeadLetterGate, Arc<StandingStops>) {
         let delivery =
             DeliverySettings { on_dead_letter: self.on_dead_letter, ..DeliverySettings::default() };
         let mut writer = DeadLetterWriter {
@@ -90,10 +57,12 @@ impl Scene {
         };
         writer.settings.burst_max = self.burst_max;
         let Scene { place, waits_for_topic, is_read, .. } = *self;
-        let stops = Arc::new(Stops { place, waits_for_topic, found: Mutex::default() });
+        let parts = Site::new().parts(place == Place::StateFile, place == Place::Topic);
+        let stops = StandingStops::new(StopParts { is_polling: !waits_for_topic, ..parts });
+        let stops = Arc::new(stops);
         let meters: Arc<dyn Meters> = Arc::clone(shown) as Arc<dyn Meters>;
-        let keeper: Arc<dyn StopKeeper> = Arc::clone(&stops) as Arc<dyn StopKeeper>;
         let requests = ReadRequests::default();
+        let keeper = Arc::clone(&stops);
         (DeadLetterGate::new(&delivery, writer, is_read, requests, &meters, keeper), stops)
     }
 }
@@ -265,7 +234,7 @@ fn a_stop_in_the_topic_stops_this_process_and_an_open_breaker_stays_open() {
         gate.on_tail_event(stop(StopRecordKind::Stopped, of, 10), 100).unwrap();
         let fault = gate.on_tail_event(TailEvent::CaughtUp, 100).unwrap_err();
         assert_eq!(fault.code, of);
-        assert_eq!(*stops.found.lock().unwrap(), [of]);
+        assert_eq!(stops.standing().map(|(stop, _)| stop.code).as_deref(), Some(of));
         assert_eq!(code(gate.allow(&cause(50), true)), allowed);
     }
 }
@@ -332,7 +301,7 @@ fn a_relay_that_halts_reads_nothing_and_publishes_also_to_the_topic() {
     gate.on_tail_event(stop(StopRecordKind::Stopped, "slot.moved", 10), 0).unwrap();
     gate.on_tail_event(forbidden(), 0).unwrap();
     gate.on_tail_event(TailEvent::CaughtUp, 0).unwrap();
-    assert_eq!(*stops.found.lock().unwrap(), [""; 0]);
+    assert_eq!(stops.standing(), None);
     let topic = gate.writer().settings.address.topic.clone();
     let event = Outbound { topic: &topic, ..event() };
     assert!(gate.is_open_to(&event));

@@ -59,7 +59,6 @@ pub mod read_back;
 pub mod session_findings;
 mod slot_history;
 pub mod state_file;
-pub mod stop_place;
 pub mod stops;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -76,9 +75,10 @@ use self::ending::Ending;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
-use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder, StopKeeper};
+use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder};
 pub use self::read_back::ReadBack;
 use self::state_file::StateFile;
+use self::stops::StandingStops;
 use crate::base::clock::{Clocks, Moment};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -120,7 +120,7 @@ pub struct Parts {
     /// None where no dead letters are written, or where they cannot be read.
     pub tail_events: Option<Receiver<TailEvent>>,
     pub tail_requests: ReadRequests,
-    pub stops: Arc<dyn StopKeeper>,
+    pub stops: Arc<StandingStops>,
     pub flags: Arc<StopFlags>,
     pub state_file: StateFile,
     pub meters: Arc<dyn Meters>,

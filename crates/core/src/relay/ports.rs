@@ -6,13 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::control::{
-    ConfirmedPosition, SessionNews, SessionRequest, SystemTimeline, Walsender, WalsenderAnswer,
-};
-use super::stop_place::Place;
+use super::control::{ConfirmedPosition, SessionNews, SessionRequest, Walsender, WalsenderAnswer};
 pub use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
-use crate::base::stop::Stop;
 use crate::health::Pass;
 use crate::metrics::{Ignored, KnownFrom, Stage};
 use crate::polling::batch::{Batch, Verdicts};
@@ -70,32 +66,6 @@ pub trait ClaimWorkers: Send {
 
     /// Whether there is a connection to Postgres.
     fn is_connected(&self) -> bool;
-}
-
-/// The stops that nobody has acknowledged, and what the last process knew.
-pub trait StopKeeper: Send + Sync {
-    /// Where the stop of a gap would be kept.
-    fn place_of_gaps(&self) -> Place;
-
-    /// The first event waits until the dead-letter topic was read, because a stop would be there.
-    fn waits_for_topic(&self) -> bool;
-
-    fn topic_is_readable(&self, is_readable: bool);
-
-    /// The dead-letter topic has a stop of this relay.
-    fn found_in_topic(&self, stop: Stop);
-
-    /// Where the last process read the slot, and how far the WAL had come.
-    fn last_place(&self) -> Option<(SystemTimeline, Lsn)>;
-
-    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
-    fn restores(&self) -> u64;
-
-    /// A session is of this system.
-    fn note_system(&self, system_id: &str);
-
-    /// This process reads the slot at this place.
-    fn note_reading(&self, place: &SystemTimeline);
 }
 
 /// The state file of a process that does not hold the slot yet.

@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::control::SystemTimeline;
 use super::faults;
-use super::ports::{Clock, StopKeeper};
+use super::ports::Clock;
 use super::state_file::memory::{Memory, Remembered};
-use super::stop_place::Place;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop, WENT_BACK};
@@ -21,6 +20,14 @@ use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::fingerprint::{KeptPublication, KnownPublication, PublicationKeeper};
 use crate::source::settings::SourceSettings;
+
+/// Where a stop is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    StateFile,
+    Topic,
+    Nowhere,
+}
 
 /// The places where stops are kept besides the state file, and the facts with which an
 /// acknowledgement is compared. Both are waited for.
@@ -330,10 +337,9 @@ impl StandingStops {
     pub fn nothing(&self) -> Fault {
         faults::nothing_to_resume(self.missing_file.as_deref())
     }
-}
 
-impl StopKeeper for StandingStops {
-    fn place_of_gaps(&self) -> Place {
+    /// Where the stop of a gap would be kept.
+    pub fn place_of_gaps(&self) -> Place {
         let state = self.state();
         if state.memory.is_some() {
             Place::StateFile
@@ -344,31 +350,37 @@ impl StopKeeper for StandingStops {
         }
     }
 
-    fn waits_for_topic(&self) -> bool {
+    /// The first event waits until the dead-letter topic was read, because a stop would be there.
+    pub fn waits_for_topic(&self) -> bool {
         !self.is_polling && self.place_of_gaps() == Place::Topic
     }
 
-    fn topic_is_readable(&self, is_readable: bool) {
+    pub fn topic_is_readable(&self, is_readable: bool) {
         self.state().topic_unreadable = !is_readable;
     }
 
-    fn found_in_topic(&self, stop: Stop) {
+    /// The dead-letter topic has a stop of this relay.
+    pub fn found_in_topic(&self, stop: Stop) {
         self.state().standing.get_or_insert((stop, Place::Topic));
     }
 
-    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
+    /// Where the last process read the slot, and how far the WAL had come.
+    pub fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
         self.state().last.clone()
     }
 
-    fn restores(&self) -> u64 {
+    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
+    pub fn restores(&self) -> u64 {
         self.state().remembered.restores
     }
 
-    fn note_system(&self, system_id: &str) {
+    /// A session is of this system.
+    pub fn note_system(&self, system_id: &str) {
         self.state().met_system = Some(system_id.to_owned());
     }
 
-    fn note_reading(&self, place: &SystemTimeline) {
+    /// This process reads the slot at this place.
+    pub fn note_reading(&self, place: &SystemTimeline) {
         let mut state = self.state();
         state.reads = true;
         if let Some(seen) = state.unwritten.take() {

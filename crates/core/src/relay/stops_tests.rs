@@ -13,7 +13,7 @@ use crate::source::publication::{PublicationFacts, PublishedFacts};
 
 /// A machine: its state file, and the dead-letter topic, both in memory.
 #[derive(Clone, Default)]
-struct Site {
+pub(in crate::relay) struct Site {
     file: MemoryFile,
     topic: Arc<Mutex<Topic>>,
     has_topic: bool,
@@ -60,7 +60,7 @@ impl StopSurroundings for Site {
 }
 
 impl Site {
-    fn new() -> Site {
+    pub(in crate::relay) fn new() -> Site {
         Site { slot: "slot".to_owned(), ..Site::default() }
     }
 
@@ -70,8 +70,12 @@ impl Site {
 
     /// The stops that the next process finds in its file.
     fn process(&self, has_file: bool, has_topic: bool) -> Arc<StandingStops> {
+        Arc::new(StandingStops::new(self.parts(has_file, has_topic)))
+    }
+
+    pub(in crate::relay) fn parts(&self, has_file: bool, has_topic: bool) -> StopParts {
         let path = PathBuf::from("slot.state");
-        Arc::new(StandingStops::new(StopParts {
+        StopParts {
             source: self.source(),
             is_polling: false,
             system: SystemId::default(),
@@ -80,7 +84,7 @@ impl Site {
             missing_file: None,
             surroundings: Box::new(Site { has_topic, ..self.clone() }),
             clock: Arc::new(Still(Instant::now())),
-        }))
+        }
     }
 
     /// The stops of this system that a process finds in the topic.

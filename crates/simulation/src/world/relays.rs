@@ -1,7 +1,6 @@
 //! Work of the relays in a round, their begin and their end.
 
 use walrelay_core::health::Pass;
-use walrelay_core::relay::ports::StopKeeper as _;
 use walrelay_core::source::progress::Signature;
 
 use super::*;

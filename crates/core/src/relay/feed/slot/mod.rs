@@ -34,7 +34,8 @@ use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
 use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
-use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
+use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink};
+use crate::relay::stops::StandingStops;
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::sink::Sink;
 use crate::source::progress::Signature;
@@ -63,7 +64,7 @@ pub struct SlotFeed {
     database: Box<dyn Database>,
     sightings: Arc<Sightings>,
     source: Arc<SourceSettings>,
-    stops: Arc<dyn StopKeeper>,
+    stops: Arc<StandingStops>,
     sessions: SessionLink,
     /// The catalog is being read, because the next packet cannot be judged without it.
     catalog: Option<CatalogLink>,
@@ -78,7 +79,7 @@ pub struct SlotParts {
     pub delivery: DeliverySettings,
     pub database: Box<dyn Database>,
     pub sightings: Arc<Sightings>,
-    pub stops: Arc<dyn StopKeeper>,
+    pub stops: Arc<StandingStops>,
     pub flags: Arc<StopFlags>,
     pub meters: Arc<dyn Meters>,
     pub clock: Arc<dyn Clock>,
