@@ -74,7 +74,7 @@ use self::dead_letter_gate::DeadLetterGate;
 use self::ending::Ending;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
-use self::feed::{Downstream, Feed, FeedStatus};
+use self::feed::{Downstream, Feed};
 use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder};
 pub use self::read_back::ReadBack;
 use self::state_file::StateFile;
@@ -571,7 +571,9 @@ impl<F: Feed> Relay<F> {
 
     pub fn publish_status(&mut self) {
         self.look_for_silence();
-        let FeedStatus { connected, mut pass } = self.feed.status(self.clock.instant());
+        let mut pass = self.feed.status(self.clock.instant());
+        let is_connected = matches!(pass.phase, Phase::Streaming | Phase::Polling);
+        self.meters.set(Gauge::Connected, u64::from(is_connected));
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
         policy.gate.update_breaker_gauge(self.clock.unix_us());
@@ -593,7 +595,6 @@ impl<F: Feed> Relay<F> {
         self.meters.set(Gauge::InFlightEvents, pass.in_flight_events);
         self.meters.set(Gauge::InFlightBytes, pass.in_flight_bytes);
         self.meters.set(Gauge::InFlightLimit, pass.in_flight_limit);
-        self.meters.set(Gauge::Connected, u64::from(connected));
         recorder.pass(&pass, self.clock.instant());
     }
 }

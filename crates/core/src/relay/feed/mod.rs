@@ -30,12 +30,6 @@ pub struct Downstream {
     pub read_at: Option<Instant>,
 }
 
-pub struct FeedStatus {
-    pub connected: bool,
-    /// The facts of the pass that the feed knows; the loop adds what it knows of the sink.
-    pub pass: Pass,
-}
-
 /// A source of events. It numbers them, and keeps those that are not settled.
 pub trait Feed {
     /// Longest wait for confirms while nothing can be read.
@@ -114,7 +108,8 @@ pub trait Feed {
     /// Unsettled events that wait while the broker confirms later ones, oldest first.
     fn overtaken(&self, now: Instant) -> Vec<Sequence>;
 
-    fn status(&self, now: Instant) -> FeedStatus;
+    /// The facts of the pass that the feed knows; the loop adds what it knows of the sink.
+    fn status(&self, now: Instant) -> Pass;
 
     /// The relay stops: no new events are wanted.
     fn close(&mut self);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::rows::ClaimedRows;
-use super::{Downstream, Feed, FeedStatus};
+use super::{Downstream, Feed};
 use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -291,19 +291,18 @@ impl Feed for ClaimFeed {
         self.rows.overtaken(now)
     }
 
-    fn status(&self, now: Instant) -> FeedStatus {
+    fn status(&self, now: Instant) -> Pass {
         // Without renewals of its claims it publishes nothing.
         let renews = now < self.lease.until();
         let connected = renews && self.workers.is_connected();
-        let pass = Pass {
+        Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
             hold: self.hold,
             in_flight_events: self.rows.in_flight as u64,
             in_flight_bytes: self.rows.bytes as u64,
             in_flight_limit: self.rows_max as u64,
             ..Pass::default()
-        };
-        FeedStatus { connected, pass }
+        }
     }
 
     fn close(&mut self) {

@@ -21,7 +21,7 @@ pub use self::session::not_the_last;
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
 use self::trace::TraceCheck;
-use super::{Downstream, Feed, FeedStatus};
+use super::{Downstream, Feed};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
@@ -453,9 +453,8 @@ impl Feed for SlotFeed {
         self.replication.flights.overtaken().collect()
     }
 
-    fn status(&self, now: Instant) -> FeedStatus {
-        let connected = self.is_connected();
-        let pass = Pass {
+    fn status(&self, now: Instant) -> Pass {
+        Pass {
             phase: match self.connection {
                 Connection::Open(_) => Phase::Streaming,
                 Connection::Requested(phase) => phase,
@@ -467,8 +466,7 @@ impl Feed for SlotFeed {
                 .decoding_since()
                 .map(|since| now.saturating_duration_since(since)),
             ..self.replication.status()
-        };
-        FeedStatus { connected, pass }
+        }
     }
 
     fn close(&mut self) {
