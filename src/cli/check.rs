@@ -27,7 +27,7 @@ use crate::dead_letter::writer::SystemId;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
 use crate::doctor::publication_age;
-use crate::doctor::source::SeenSource;
+use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::polling::handover;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
@@ -35,7 +35,7 @@ use crate::polling::table_facts::polled_outbox;
 use crate::relay;
 use crate::relay::stops::{Stops, StopsConfig};
 use crate::source::connect;
-use crate::source::facts::system_id;
+use crate::source::facts::{SourceFacts, system_id};
 use crate::source::sampled_topics::{self, SampledTopics};
 use crate::source::settings::{PostgresHost, SourceSettings};
 use crate::source::sql::{self, LinkSafety, Sql};
@@ -136,7 +136,7 @@ pub(super) struct SourceCheck {
     /// The system identifier.
     system: Option<String>,
     /// The facts that a relay compares with those that it remembers, if all is well otherwise.
-    seen: Option<SeenSource>,
+    seen: Option<SourceFacts>,
 }
 
 pub(super) async fn source(config: &Config) -> SourceCheck {
@@ -186,15 +186,15 @@ fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
 async fn inspect(
     client: &Client,
     settings: &SourceSettings,
-    seen: &mut Option<SeenSource>,
+    seen: &mut Option<SourceFacts>,
 ) -> Result<Vec<Finding>, Fault> {
-    let (source, mut findings) = SeenSource::gather(client, settings).await?;
+    let SourceReport { facts, mut findings } = source_doctor::report(client, settings).await?;
     if is_sound(&findings) {
-        let unfit = relay::unfit_routes(settings, &source.facts.published.tables);
+        let unfit = relay::unfit_routes(settings, &facts.published.tables);
         findings.extend(unfit.into_iter().map(Finding::fail));
         findings.extend(unable_to_stream(settings).await.map(Finding::fail));
-        findings.extend(publication_age::inspect(settings, &source.facts).await);
-        *seen = Some(source);
+        findings.extend(publication_age::inspect(settings, &facts).await);
+        *seen = Some(facts);
     }
     Ok(findings)
 }

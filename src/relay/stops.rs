@@ -26,9 +26,9 @@ use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
 use crate::doctor::fingerprint::{Comparison, PublicationLook};
 use crate::doctor::publication_age;
-use crate::doctor::source::{SeenSource, fingerprint};
+use crate::doctor::source::{self, fingerprint};
 use crate::sink::Broker;
-use crate::source::facts::system_id;
+use crate::source::facts::{SourceFacts, system_id};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
@@ -169,7 +169,7 @@ impl Stops {
     }
 
     /// Finds the stops that would end a relay at its start, for `check`.
-    pub(crate) fn inspect(&self, seen: Option<&SeenSource>, reads_topic: bool) -> Vec<Finding> {
+    pub(crate) fn inspect(&self, seen: Option<&SourceFacts>, reads_topic: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut in_topic = TopicStops::default();
         if reads_topic {
@@ -198,7 +198,7 @@ impl Stops {
         let settings = &self.surroundings.source;
         let seen = runtime::try_block_on(async {
             let sql = self.surroundings.connect().await?;
-            SeenSource::gather(&sql.client, settings).await.map(|(seen, _)| seen)
+            source::report(&sql.client, settings).await.map(|report| report.facts)
         })?;
         let found = self.gap(&seen, in_topic).and_then(|finding| finding.fault);
         if let Some(fault) = found {
@@ -208,8 +208,7 @@ impl Stops {
     }
 
     /// Finds the gap that arose while no relay ran.
-    fn gap(&self, seen: &SeenSource, in_topic: &TopicStops) -> Option<Finding> {
-        let SeenSource { facts, decoded } = seen;
+    fn gap(&self, facts: &SourceFacts, in_topic: &TopicStops) -> Option<Finding> {
         let (source, server) = (&self.surroundings.source, &facts.server);
         let place =
             SystemTimeline { system_id: server.system_id.clone(), timeline: server.timeline };
@@ -229,7 +228,7 @@ impl Stops {
             Comparison::Fault(fault) => Some(Finding::fail(fault)),
             // A relay that lives has seen what is young.
             Comparison::First if !is_acknowledged && !is_active => {
-                let fault = publication_age::in_doubt(source, facts, *decoded)?;
+                let fault = publication_age::in_doubt(source, facts, facts.decoded)?;
                 match self.kept.place_of_gaps() {
                     Place::Nowhere => Some(Finding::warn("publication.young", fault.what)),
                     _ => Some(Finding::fail(fault)),

@@ -23,6 +23,8 @@ pub struct SourceFacts {
     pub role: RoleFacts,
     /// The configured slot, if it exists.
     pub slot: Option<SlotFacts>,
+    /// How much the slot has delivered so far, as Postgres counts it.
+    pub decoded: Option<i64>,
     pub oldest_transaction: Option<OldestTransaction>,
     pub published: PublishedFacts,
 }
@@ -138,7 +140,8 @@ pub async fn gather(client: &Client, settings: &SourceSettings) -> Result<Source
         document(client, ROLE_SQL, &[(&None::<&str>, Type::TEXT)]),
         published(client, settings),
     )?;
-    Ok(SourceFacts { server, role, slot: state.slot, oldest_transaction, published })
+    let decoded = state.decoded();
+    Ok(SourceFacts { server, role, slot: state.slot, decoded, oldest_transaction, published })
 }
 
 pub async fn server(client: &Client) -> Result<ServerFacts, Error> {

@@ -8,7 +8,6 @@ use super::{publication, server, slot, tables};
 use crate::facts::{self, SourceFacts};
 use crate::faults::query_fault;
 use crate::settings::SourceSettings;
-use crate::slot_state::slot_state;
 use walrelay_base::error::Fault;
 use walrelay_base::finding::{Finding, faults};
 
@@ -55,28 +54,6 @@ fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     findings.extend(publication::judge(&facts.published, settings, version, slot_exists));
     findings.extend(slot::judge(facts, settings));
     findings
-}
-
-/// The source as a command sees it.
-#[derive(Debug)]
-pub struct SeenSource {
-    pub facts: SourceFacts,
-    /// The count of what the slot has delivered so far, as Postgres counts it.
-    pub decoded: Option<i64>,
-}
-
-impl SeenSource {
-    /// Also returns what was found at it. To be called before anything is read from the slot, which
-    /// counts what it has delivered.
-    pub async fn gather(
-        client: &Client,
-        settings: &SourceSettings,
-    ) -> Result<(SeenSource, Vec<Finding>), Fault> {
-        let slot = slot_state(client, &settings.slot).await;
-        let decoded = slot.ok().and_then(|state| state.decoded());
-        let SourceReport { facts, findings } = report(client, settings).await?;
-        Ok((SeenSource { facts, decoded }, findings))
-    }
 }
 
 #[cfg(test)]
