@@ -7,7 +7,7 @@
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
 use super::error::RowError;
-use super::field::{FieldType, FieldValue, JsonForm};
+use super::field::{FieldType, FieldValue, forms_of};
 use super::settings::OutboxTable;
 use super::transaction::CommitStamp;
 use crate::base::error::{Exit, Fault};
@@ -51,12 +51,12 @@ impl Plan {
         for (at, name) in columns.iter().enumerate() {
             let Some(slot) = route.slot_of(name) else { continue };
             let type_oid = relation.columns[at].type_oid;
-            let field_type = FieldType::of(type_oid);
+            let (field_type, json_form) = forms_of(type_oid);
             if binary && field_type == FieldType::Other {
                 return Err(text_only(&table, name, type_oid));
             }
             types[slot] = field_type;
-            route.json_forms[slot] = JsonForm::of(type_oid);
+            route.json_forms[slot] = json_form;
             // There are fewer than `UNUSED` slots.
             slots[at] = slot as u8;
             if slot == route.payload {

@@ -67,17 +67,6 @@ pub(super) enum JsonForm {
     Base64,
 }
 
-impl JsonForm {
-    pub(super) const fn of(type_oid: u32) -> JsonForm {
-        match type_oid {
-            // bool, int8, int2, int4, json, jsonb
-            16 | 20 | 21 | 23 | 114 | 3802 => JsonForm::Json,
-            17 => JsonForm::Base64,
-            _ => JsonForm::Text,
-        }
-    }
-}
-
 /// How the values of a column are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldType {
@@ -94,23 +83,37 @@ pub(super) enum FieldType {
     Other,
 }
 
-impl FieldType {
-    /// The type of an extension is [`FieldType::Other`].
-    pub(super) const fn of(type_oid: u32) -> FieldType {
-        match type_oid {
-            16 => FieldType::Bool,
-            17 => FieldType::Bytea,
-            // name, text, json, bpchar, varchar
-            19 | 25 | 114 | 1042 | 1043 => FieldType::Text,
-            20 => FieldType::Int8,
-            21 => FieldType::Int2,
-            23 => FieldType::Int4,
-            2950 => FieldType::Uuid,
-            3802 => FieldType::Jsonb,
-            _ => FieldType::Other,
-        }
-    }
+/// The built-in types whose values are read in a form of their own: name, object id, and how the
+/// values are decoded and written in JSON.
+const BUILT_IN: [(&str, u32, FieldType, JsonForm); 12] = [
+    ("bool", 16, FieldType::Bool, JsonForm::Json),
+    ("bytea", 17, FieldType::Bytea, JsonForm::Base64),
+    ("name", 19, FieldType::Text, JsonForm::Text),
+    ("int8", 20, FieldType::Int8, JsonForm::Json),
+    ("int2", 21, FieldType::Int2, JsonForm::Json),
+    ("int4", 23, FieldType::Int4, JsonForm::Json),
+    ("text", 25, FieldType::Text, JsonForm::Text),
+    ("json", 114, FieldType::Text, JsonForm::Json),
+    ("bpchar", 1042, FieldType::Text, JsonForm::Text),
+    ("varchar", 1043, FieldType::Text, JsonForm::Text),
+    ("uuid", 2950, FieldType::Uuid, JsonForm::Text),
+    ("jsonb", 3802, FieldType::Jsonb, JsonForm::Json),
+];
 
+/// The object id of one of these types. Postgres names the base type of a domain, and sends an empty
+/// text for `pg_catalog`.
+pub(super) fn built_in(schema: &str, name: &str) -> Option<u32> {
+    let mut known = BUILT_IN.iter().filter(|_| schema.is_empty());
+    known.find(|(known, ..)| *known == name).map(|(_, oid, ..)| *oid)
+}
+
+/// The forms of a type. That of an extension is [`FieldType::Other`].
+pub(super) fn forms_of(type_oid: u32) -> (FieldType, JsonForm) {
+    let known = BUILT_IN.iter().find(|(_, oid, ..)| *oid == type_oid);
+    known.map_or((FieldType::Other, JsonForm::Text), |(.., field, json)| (*field, *json))
+}
+
+impl FieldType {
     /// Reads one value. `Err` names what was expected.
     #[inline]
     pub(super) fn read<'a>(

@@ -74,10 +74,8 @@ impl Outboxes {
     }
 
     /// Takes the description of a type.
-    pub fn learn_type(&mut self, oid: u32, base: Option<u32>) {
-        if let Some(base) = base {
-            self.domains.insert(oid, base);
-        }
+    pub fn learn_type(&mut self, oid: u32, schema: &str, name: &str) {
+        self.domains.extend(field::built_in(schema, name).map(|base| (oid, base)));
     }
 
     /// The table, with columns of the types that its domains are over: their values are sent as those of

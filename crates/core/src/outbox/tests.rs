@@ -10,7 +10,6 @@ use crate::base::encoding::push_unhexed;
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::base::template::Template;
 use crate::pgoutput::message::Message;
-use crate::pgoutput::relation::built_in;
 
 fn kinds() -> OutboxTable {
     let template = |text| Template::parse(text).unwrap();
@@ -195,8 +194,8 @@ fn a_domain_is_read_as_the_type_that_it_is_over() {
     let unknown = outboxes.learn(&outboxes.resolve(described.clone()), true).unwrap_err();
     assert_eq!(unknown.code, NEEDS_TEXT);
     // WHEN Postgres has described the type of the column
-    outboxes.learn_type(20_000, built_in("", "bytea"));
-    outboxes.learn_type(20_001, built_in("shop", "bytea"));
+    outboxes.learn_type(20_000, "", "bytea");
+    outboxes.learn_type(20_001, "shop", "bytea");
     let resolved = outboxes.resolve(described.clone());
     assert_eq!(resolved.columns[3].type_oid, 17);
     assert_eq!(outboxes.learn(&resolved, true), Ok(true));

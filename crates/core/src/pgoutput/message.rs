@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use super::cursor::{Cursor, DecodeError};
-use super::relation::{self, Relation};
+use super::relation::Relation;
 use crate::base::lsn::Lsn;
 
 /// Microseconds from the Unix epoch to 2000-01-01 UTC, the epoch of Postgres.
@@ -40,8 +40,9 @@ pub enum Message<'a> {
     /// A type that is not built in. Sent before the tables that have columns of the type.
     Type {
         oid: u32,
-        /// The built-in type that the type is a domain over.
-        base: Option<u32>,
+        /// The schema of the type, or of the base type of a domain; empty for `pg_catalog`.
+        schema: Cow<'a, str>,
+        name: Cow<'a, str>,
     },
     Insert {
         relation: u32,
@@ -114,12 +115,11 @@ impl<'a> Message<'a> {
                 cursor.cstr("origin name")?;
                 Message::Origin
             }
-            b'Y' => {
-                let oid = cursor.u32("type oid")?;
-                let namespace = cursor.cstr("type namespace")?;
-                let name = cursor.cstr("type name")?;
-                Message::Type { oid, base: relation::built_in(&namespace, &name) }
-            }
+            b'Y' => Message::Type {
+                oid: cursor.u32("type oid")?,
+                schema: cursor.cstr("type namespace")?,
+                name: cursor.cstr("type name")?,
+            },
             _ => return Err(unknown),
         };
         cursor.finish()?;

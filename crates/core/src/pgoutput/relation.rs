@@ -21,27 +21,6 @@ pub struct Column {
     pub type_oid: u32,
 }
 
-/// The object id of a built-in type whose values are read in a form of their own. Postgres names the base
-/// type of a domain, and sends an empty text for `pg_catalog`.
-pub(crate) fn built_in(namespace: &str, name: &str) -> Option<u32> {
-    let known = [
-        ("bool", 16),
-        ("bytea", 17),
-        ("name", 19),
-        ("int8", 20),
-        ("int2", 21),
-        ("int4", 23),
-        ("text", 25),
-        ("json", 114),
-        ("bpchar", 1042),
-        ("varchar", 1043),
-        ("uuid", 2950),
-        ("jsonb", 3802),
-    ];
-    let found = known.into_iter().find(|(known, _)| namespace.is_empty() && *known == name);
-    found.map(|(_, oid)| oid)
-}
-
 impl Relation {
     pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Relation, DecodeError> {
         let oid = cursor.u32("relation oid")?;

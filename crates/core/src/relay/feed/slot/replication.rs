@@ -354,7 +354,7 @@ impl Replication {
                 let Replication { flights, transactions, prefixes, .. } = self;
                 return admit((flights, transactions, prefixes), &candidate, admission);
             }
-            Message::Type { oid, base } => self.outboxes.learn_type(oid, base),
+            Message::Type { oid, schema, name } => self.outboxes.learn_type(oid, &schema, &name),
             Message::Origin => {}
         }
         Ok(PacketOutcome::Done)
