@@ -5,7 +5,7 @@
 //! be read of it. So does one that has killed the process before. Nothing is remembered here: the
 //! feed admits an event after the sink has taken it.
 
-use super::earlier::{Earlier, EarlierEvents};
+use super::earlier::EarlierEvents;
 use super::failure_policy::{FailurePolicy, Reason, SendAs};
 use super::faults;
 use super::ports::{Clock, PassMeter};
@@ -17,8 +17,9 @@ use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::flight::{Flight, FlightState};
-use crate::delivery::known::Fingerprint;
+use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
+use crate::delivery::stored::Stored;
 use crate::format::{self, CloudEvents};
 use crate::health::IntakeHold;
 use crate::metrics::KnownFrom;
@@ -96,7 +97,7 @@ impl Admitter {
         Admitter {
             transaction: CommitStamp::default(),
             state_file,
-            earlier: EarlierEvents::new(read_back),
+            earlier: EarlierEvents { marked: KnownEvents::default(), topics: read_back },
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
@@ -128,7 +129,7 @@ impl Admitter {
     /// has had it since they were made.
     pub fn forget_marks_beside_peer(&mut self, unix_us: i64) {
         if self.state_file.marks.remembers_peer(unix_us) {
-            self.earlier.forget_marks();
+            self.earlier.marked.forget();
             self.state_file.marks.forget();
         }
     }
@@ -186,7 +187,7 @@ impl Admitter {
         candidate: &Candidate<'_>,
         position: Position,
     ) -> Result<bool, Fault> {
-        if !self.earlier.covers(position.commit_lsn) {
+        if !self.earlier.topics.covers(position.commit_lsn) {
             return Ok(true);
         }
         let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
@@ -194,9 +195,10 @@ impl Admitter {
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let recalled = extracted.map(|event| {
-            let commit_lsn = position.commit_lsn;
+            let (topics, commit_lsn) = (&mut earlier.topics, position.commit_lsn);
+            let found = format.shape(event, |event| topics.find(event, commit_lsn).is_some());
             // What cannot be an event has become a dead letter.
-            format.shape(event, |event| earlier.recalls(event, commit_lsn)).unwrap_or(true)
+            found.unwrap_or(true)
         });
         self.scratch.give_back();
         match recalled {
@@ -363,15 +365,17 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        let known = earlier.judge(event, position, self.fingerprint);
-        if earlier.take_overruled() {
+        let EarlierEvents { marked, topics } = earlier;
+        let stored = match marked.asks_topics(self.fingerprint) {
+            true => topics.find(event, position.commit_lsn),
+            false => Some(Stored::Unknown),
+        };
+        let Some(stored) = stored else { return Some(Offered::Held(IntakeHold::TopicUnread)) };
+        let known = marked.pass_over(position, self.fingerprint, stored);
+        if marked.take_overruled() {
             marks.forget();
         }
-        match known {
-            Earlier::Unknown => None,
-            Earlier::Published(from) => Some(Offered::Known(from, self.fingerprint)),
-            Earlier::TopicUnread => Some(Offered::Held(IntakeHold::TopicUnread)),
-        }
+        known.map(|from| Offered::Known(from, self.fingerprint))
     }
 
     #[inline]

@@ -1,37 +1,19 @@
 //! Events that earlier processes and peers have published: their marks in the state file
 //! ([`crate::delivery::known`]), and what the topics hold ([`super::read_back`]).
 
-use std::ops::Range;
-
 use super::read_back::ReadBack;
 use super::state_file::LeftMarks;
-use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
-use crate::delivery::known::{Fingerprint, KnownEvents};
+use crate::delivery::known::KnownEvents;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::stored::Stored;
-use crate::metrics::KnownFrom;
-
-/// Whether an earlier process has published an event, so that it must not be published again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Earlier {
-    Unknown,
-    Published(KnownFrom),
-    /// Its topic must be read first.
-    TopicUnread,
-}
 
 #[derive(Debug)]
 pub struct EarlierEvents {
-    marked: KnownEvents,
-    topics: ReadBack,
+    pub marked: KnownEvents,
+    pub topics: ReadBack,
 }
 
 impl EarlierEvents {
-    pub fn new(topics: ReadBack) -> EarlierEvents {
-        EarlierEvents { marked: KnownEvents::default(), topics }
-    }
-
     /// There is a new session, in which everything before `confirmed` is confirmed. Returns what an
     /// earlier process claims of a transaction, which is to be verified.
     pub fn load(&mut self, left: &LeftMarks, confirmed: Lsn) -> Option<ConfirmedPrefix> {
@@ -46,28 +28,11 @@ impl EarlierEvents {
         prefix
     }
 
-    /// A session begins: the events of these transactions, by the LSN of their commit, are looked for in
-    /// the topics.
-    pub fn look_for(&mut self, transactions: Range<Lsn>) {
-        self.topics.start(transactions);
-    }
-
     /// Forgets the earlier events: an event that is received from here on repeats none that an
     /// earlier process has published.
     pub fn forget(&mut self) {
         self.marked.forget();
         self.topics.stop();
-    }
-
-    /// Forgets the marks. The topics still show what was published.
-    pub fn forget_marks(&mut self) {
-        self.marked.forget();
-    }
-
-    /// Whether marks were overruled, so that the next process must not believe them. Asked before the event
-    /// is published, and true once.
-    pub fn take_overruled(&mut self) -> bool {
-        self.marked.take_overruled()
     }
 
     /// The events that follow are of this transaction.
@@ -98,36 +63,4 @@ impl EarlierEvents {
     pub fn is_active(&self) -> bool {
         self.marked.is_active() || self.topics.is_active()
     }
-
-    /// Whether events of this transaction are looked for in the topics.
-    #[inline]
-    pub fn covers(&self, commit_lsn: Lsn) -> bool {
-        self.topics.covers(commit_lsn)
-    }
-
-    /// An event comes that this process has admitted before: its record must not stand for another one.
-    /// False if its topic must be read first.
-    pub fn recalls(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> bool {
-        self.topics.find(event, commit_lsn).is_some()
-    }
-
-    /// Asked for all other events in order, published again or not.
-    pub fn judge(
-        &mut self,
-        event: &Outbound<'_>,
-        position: Position,
-        fingerprint: Fingerprint,
-    ) -> Earlier {
-        let stored = match self.marked.asks_topics(fingerprint) {
-            true => self.topics.find(event, position.commit_lsn),
-            false => Some(Stored::Unknown),
-        };
-        let Some(stored) = stored else { return Earlier::TopicUnread };
-        let known = self.marked.pass_over(position, fingerprint, stored);
-        known.map_or(Earlier::Unknown, Earlier::Published)
-    }
 }
-
-#[cfg(test)]
-#[path = "earlier_tests.rs"]
-mod tests;

@@ -62,7 +62,7 @@ impl SlotFeed {
             Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
-            admitter.earlier.look_for(floor..opened.wal_end);
+            admitter.earlier.topics.start(floor..opened.wal_end);
         }
         if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
             policy.gate.read_again();
