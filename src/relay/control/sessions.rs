@@ -274,22 +274,13 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    fn start(&self) -> StartReplication {
-        let SourceSettings { slot, publication, messages, .. } = self.settings;
-        StartReplication {
-            slot: slot.clone(),
-            publication: publication.clone(),
-            messages: messages.is_some(),
-            binary: !self.text_only,
-        }
-    }
-
     async fn open(
         &mut self,
         server: &Server,
         early: Option<Early>,
     ) -> Result<OpenedSession, Failed> {
-        let (settings, start) = (self.settings, self.start());
+        let settings = self.settings;
+        let start = StartReplication::of(settings, !self.text_only);
         // Both run at the same time. A stream that is dropped unread has confirmed nothing.
         let sql_started = server.sql.started.clone();
         let streaming = async {

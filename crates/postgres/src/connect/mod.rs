@@ -27,7 +27,7 @@ pub(crate) use self::error::server_error;
 pub use self::error::{ConnectCause, ConnectError};
 use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
-use super::settings::{ConnInfo, PostgresHost};
+use super::settings::{ConnInfo, PostgresHost, SourceSettings};
 use super::slot_wait::NO_TIMEOUTS_SQL;
 use walrelay_base::transport::Transport;
 
@@ -47,6 +47,13 @@ pub struct StartReplication {
 }
 
 impl StartReplication {
+    /// The stream of the configured slot.
+    pub fn of(settings: &SourceSettings, binary: bool) -> StartReplication {
+        let SourceSettings { slot, publication, messages, .. } = settings;
+        let (slot, publication) = (slot.clone(), publication.clone());
+        StartReplication { slot, publication, messages: messages.is_some(), binary }
+    }
+
     fn command(&self) -> String {
         // The list is a string that holds identifiers, so the name is quoted twice.
         let publication = quote_replication_literal(&quote_ident(&self.publication));

@@ -125,12 +125,7 @@ fn changed_since(horizon: u32, rows: &[CatalogRow]) -> Option<&CatalogRow> {
 }
 
 async fn read_through(settings: &SourceSettings, end: Lsn) -> ReadThrough {
-    let start = StartReplication {
-        slot: settings.slot.clone(),
-        publication: settings.publication.clone(),
-        messages: settings.messages.is_some(),
-        binary: false,
-    };
+    let start = StartReplication::of(settings, false);
     let session = match connect::open_stream(&settings.connection, &start).await {
         Ok(session) => session,
         Err(error) => return ReadThrough::Unknown(error.to_string()),
