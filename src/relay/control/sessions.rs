@@ -151,22 +151,20 @@ impl<'a> SessionOpener<'a> {
             if began.elapsed() > STEADY_AFTER {
                 self.backoff.succeeded();
             }
-            let (phase, fault, why) = match failed {
+            let (phase, fault) = match failed {
                 Failed::Fault(fault) => return SessionNews::Failed(fault),
-                Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault.clone(), fault.what),
-                Failed::TwoServers(fault) => (Phase::Connecting, fault.clone(), fault.what),
+                Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault),
+                Failed::TwoServers(fault) => (Phase::Connecting, fault),
                 Failed::Connect(error) => {
                     let SourceSettings { connection, slot, publication, .. } = self.settings;
                     let fault = error.fault(connection, slot, publication);
                     match error.kind() {
                         ConnectErrorKind::Fatal if self.may_be_accepted_later(&error) => {
-                            (Phase::LoginRefused, fault, error.to_string())
+                            (Phase::LoginRefused, fault)
                         }
                         ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
-                        _ if error.is_wrong_role() => {
-                            (Phase::AwaitingPrimary, fault, error.to_string())
-                        }
-                        _ => (Phase::Connecting, fault, error.to_string()),
+                        _ if error.is_wrong_role() => (Phase::AwaitingPrimary, fault),
+                        _ => (Phase::Connecting, fault),
                     }
                 }
             };
@@ -175,7 +173,7 @@ impl<'a> SessionOpener<'a> {
             }
             let new = self.show(phase);
             let delay = self.backoff.next_delay();
-            let retry_in_ms = delay.as_millis() as u64;
+            let (why, retry_in_ms) = (fault.what, delay.as_millis() as u64);
             if fault.code == TWO_SERVERS {
                 tracing::warn!(code = TWO_SERVERS, retry_in_ms, "{why}");
                 tokio::time::sleep(delay).await;
