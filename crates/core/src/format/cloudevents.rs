@@ -46,33 +46,25 @@ impl<'a> Data<'a> {
 
 const CONTENT_TYPE: &str = "content-type";
 
-/// Attribute names of binary mode: specversion, id, source, type, time and traceparent.
-type AttributeNames = [&'static str; 6];
-
-const KAFKA: AttributeNames =
-    ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_traceparent"];
-const AMQP: AttributeNames = [
-    "cloudEvents_specversion",
-    "cloudEvents_id",
-    "cloudEvents_source",
-    "cloudEvents_type",
-    "cloudEvents_time",
-    "cloudEvents_traceparent",
-];
+/// The attributes in the order of their headers in binary mode.
+const ATTRIBUTES: [&str; 6] = ["specversion", "id", "source", "type", "time", "traceparent"];
 
 #[derive(Debug)]
 pub struct CloudEvents {
     source: String,
     /// The names of the headers in binary mode; `None` in structured mode.
-    headers: Option<AttributeNames>,
+    headers: Option<[String; 6]>,
 }
 
 impl CloudEvents {
     /// In binary mode for the protocol of `binding`; in structured mode without one.
     pub(super) fn new(source: String, binding: Option<CloudEventsBinding>) -> CloudEvents {
-        let headers = binding.map(|binding| match binding {
-            CloudEventsBinding::Kafka => KAFKA,
-            CloudEventsBinding::Amqp => AMQP,
+        let headers = binding.map(|binding| {
+            let prefix = match binding {
+                CloudEventsBinding::Kafka => "ce",
+                CloudEventsBinding::Amqp => "cloudEvents",
+            };
+            ATTRIBUTES.map(|attribute| format!("{prefix}_{attribute}"))
         });
         CloudEvents { source, headers }
     }
@@ -110,7 +102,7 @@ impl CloudEvents {
     fn push_attributes<'a>(
         &'a self,
         event: &Outbound<'a>,
-        [specversion, id, source, r#type, time, traceparent]: &AttributeNames,
+        [specversion, id, source, r#type, time, traceparent]: &'a [String; 6],
         commit_time: &'a [u8],
         headers: &mut HeaderSlots<'a>,
     ) -> Result<(), TooManyHeaders> {
