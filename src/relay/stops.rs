@@ -126,17 +126,17 @@ impl Stops {
     ) -> Stops {
         let StopsConfig { source, is_polling, dead_letters, system, relay, .. } = config;
         let surroundings = Surroundings { source: source.clone(), dead_letters };
-        let kept = StandingStops::new(StopParts {
+        let parts = StopParts {
             source: source.clone(),
             is_polling,
             system: system.clone(),
             relay,
-            memory,
             missing_file,
             surroundings: Box::new(surroundings.clone()),
             clock: Arc::new(SystemClock),
-        });
-        Stops { kept: Arc::new(kept), surroundings, is_polling, system }
+        };
+        let kept = Arc::new(StandingStops::new(parts, memory));
+        Stops { kept, surroundings, is_polling, system }
     }
 
     /// Asks Postgres for the system identifier, for a command: stops in the topic may be of another

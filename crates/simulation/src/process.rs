@@ -168,16 +168,17 @@ fn standing_stops(
     system: &SystemId,
 ) -> Arc<StandingStops> {
     let file = machine.state_file.as_ref();
-    Arc::new(StandingStops::new(StopParts {
+    let memory = file.map(|file| Memory::read(mortal_bytes(file, life), PathBuf::new()));
+    let parts = StopParts {
         source: SourceSettings::clone(&settings(machine.sink).source),
         is_polling: false,
         system: system.clone(),
         relay: relay_name(machine),
-        memory: file.map(|file| Memory::read(mortal_bytes(file, life), PathBuf::new())),
         missing_file: None,
         surroundings: Box::new(SimulatedStopSurroundings(Arc::clone(site.postgres))),
         clock: life.clone(),
-    }))
+    };
+    Arc::new(StandingStops::new(parts, memory))
 }
 
 fn relay_name(machine: &Machine) -> String {

@@ -6,7 +6,6 @@ use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord};
 use crate::dead_letter::writer::KeyHash;
 use crate::relay::ports::Counter;
-use crate::relay::stops::StopParts;
 use crate::relay::stops::tests::Site;
 
 const KEY: &[u8] = b"k1";
@@ -57,9 +56,8 @@ impl Scene {
         };
         writer.settings.burst_max = self.burst_max;
         let Scene { place, waits_for_topic, is_read, .. } = *self;
-        let parts = Site::new().parts(place == Place::StateFile, place == Place::Topic);
-        let stops = StandingStops::new(StopParts { is_polling: !waits_for_topic, ..parts });
-        let stops = Arc::new(stops);
+        let (has_file, has_topic) = (place == Place::StateFile, place == Place::Topic);
+        let stops = Arc::new(Site::new().stops(has_file, has_topic, !waits_for_topic));
         let meters: Arc<dyn Meters> = Arc::clone(shown) as Arc<dyn Meters>;
         let requests = ReadRequests::default();
         let keeper = Arc::clone(&stops);

@@ -52,7 +52,7 @@ pub struct Present {
     pub wal_end: Lsn,
 }
 
-/// The parts of [`StandingStops`].
+/// The surroundings of [`StandingStops`].
 pub struct StopParts {
     pub source: SourceSettings,
     pub is_polling: bool,
@@ -60,8 +60,6 @@ pub struct StopParts {
     pub system: SystemId,
     /// Who stops: the relay and its machine.
     pub relay: String,
-    /// The state file, if there is one, and what it holds.
-    pub memory: Option<(Memory, Remembered)>,
     /// The state file that a command did not find.
     pub missing_file: Option<PathBuf>,
     pub surroundings: Box<dyn StopSurroundings>,
@@ -70,13 +68,7 @@ pub struct StopParts {
 
 /// The stop that stands, shared by the threads of a process.
 pub struct StandingStops {
-    source: SourceSettings,
-    is_polling: bool,
-    system: SystemId,
-    relay: String,
-    missing_file: Option<PathBuf>,
-    surroundings: Box<dyn StopSurroundings>,
-    clock: Arc<dyn Clock>,
+    parts: StopParts,
     state: Mutex<State>,
 }
 
@@ -111,24 +103,15 @@ impl fmt::Debug for StandingStops {
 }
 
 impl StandingStops {
+    /// `memory` is the state file, if there is one, and what it holds.
     #[must_use]
-    pub fn new(parts: StopParts) -> StandingStops {
-        let StopParts { source, is_polling, system, relay, memory, missing_file, .. } = parts;
+    pub fn new(parts: StopParts, memory: Option<(Memory, Remembered)>) -> StandingStops {
         let mut state = State::default();
         if let Some((memory, remembered)) = memory {
             state.memory = Some(memory);
-            state.take_over(remembered, &source.slot);
+            state.take_over(remembered, &parts.source.slot);
         }
-        StandingStops {
-            source,
-            is_polling,
-            system,
-            relay,
-            missing_file,
-            surroundings: parts.surroundings,
-            clock: parts.clock,
-            state: Mutex::new(state),
-        }
+        StandingStops { parts, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -153,7 +136,7 @@ impl StandingStops {
         if fault.doubt.is_none() || state.standing.is_some() {
             return;
         }
-        let stop = Stop::of(fault, self.clock.unix_us());
+        let stop = Stop::of(fault, self.parts.clock.unix_us());
         let kept = match self.keep_in(&mut state, &stop) {
             Place::Nowhere => {
                 tracing::error!(
@@ -186,7 +169,7 @@ impl StandingStops {
         }
         if state.memory.is_some() {
             state.remembered.stop = Some(stop.clone());
-            if state.write(&self.source.slot) {
+            if state.write(&self.parts.source.slot) {
                 return Place::StateFile;
             }
         }
@@ -199,11 +182,11 @@ impl StandingStops {
         // The next process is of the system that this one has met.
         let met = state.met_system.clone().filter(|_| stop.code == OTHER_SYSTEM);
         StopBody {
-            slot: self.source.slot.clone(),
-            system: met.or_else(|| self.system.get()).unwrap_or_default(),
+            slot: self.parts.source.slot.clone(),
+            system: met.or_else(|| self.parts.system.get()).unwrap_or_default(),
             stop: stop.clone(),
-            by: self.relay.clone(),
-            unix_us: self.clock.unix_us(),
+            by: self.parts.relay.clone(),
+            unix_us: self.parts.clock.unix_us(),
             ..StopBody::default()
         }
     }
@@ -214,10 +197,10 @@ impl StandingStops {
     }
 
     fn try_append(&self, kind: StopRecordKind, body: StopBody) -> Result<bool, Fault> {
-        if !self.surroundings.has_topic() {
+        if !self.parts.surroundings.has_topic() {
             return Ok(false);
         }
-        let written = self.surroundings.append(&StopRecord::new(kind, body));
+        let written = self.parts.surroundings.append(&StopRecord::new(kind, body));
         if let Err(Fault { what, .. }) = &written {
             tracing::warn!(
                 code = "stop.unwritten",
@@ -232,7 +215,7 @@ impl StandingStops {
     /// acknowledged before.
     pub fn found_gap(&self, fault: &Fault) {
         if fault.doubt.is_some() {
-            let found = (Stop::of(fault, self.clock.unix_us()), self.place_of_gaps());
+            let found = (Stop::of(fault, self.parts.clock.unix_us()), self.place_of_gaps());
             self.state().standing = Some(found);
         }
     }
@@ -242,7 +225,7 @@ impl StandingStops {
         let mut state = self.state();
         let stop = match &state.standing {
             Some((stop, _)) => stop.clone(),
-            None => Stop::of(fault, self.clock.unix_us()),
+            None => Stop::of(fault, self.parts.clock.unix_us()),
         };
         (state.halted, state.resumed) = (Some(stop.clone()), false);
         stop
@@ -258,7 +241,7 @@ impl StandingStops {
             && found.stop.as_ref() != Some(&stop)
         {
             state.standing = None;
-            state.take_over(found, &self.source.slot);
+            state.take_over(found, &self.parts.source.slot);
             state.resumed = true;
         }
         let goes_on = state.resumed;
@@ -282,7 +265,7 @@ impl StandingStops {
             return Ok(stop);
         };
         let found =
-            if stop.code == BREAKER_OPEN { None } else { Some(self.surroundings.present()?) };
+            if stop.code == BREAKER_OPEN { None } else { Some(self.parts.surroundings.present()?) };
         if place == Place::Topic || stop.code == BREAKER_OPEN {
             let publication = found.as_ref().map(|found| found.digest.clone());
             let (by, reason) = (by.to_owned(), reason.to_owned());
@@ -303,7 +286,7 @@ impl StandingStops {
         }
         state.remembered.stop = None;
         state.remembered.restores += u64::from(stop.code == WENT_BACK);
-        let written = state.memory.is_none() || state.write(&self.source.slot);
+        let written = state.memory.is_none() || state.write(&self.parts.source.slot);
         if place == Place::StateFile && !written {
             return Err(faults::stop_unwritable());
         }
@@ -325,17 +308,17 @@ impl StandingStops {
         let Some(memory) = &state.memory else { return KnownPublication::default() };
         let kept = state.remembered.publication.clone();
         let kept = kept.and_then(|kept| serde_json::from_value(kept).ok());
-        KnownPublication::restored(kept, memory.seen(), &self.source, keeper)
+        KnownPublication::restored(kept, memory.seen(), &self.parts.source, keeper)
     }
 
     /// Whether this is a command that did not find the state file.
     pub fn lacks_file(&self) -> bool {
-        self.missing_file.is_some()
+        self.parts.missing_file.is_some()
     }
 
     /// The fault where no stop stands.
     pub fn nothing(&self) -> Fault {
-        faults::nothing_to_resume(self.missing_file.as_deref())
+        faults::nothing_to_resume(self.parts.missing_file.as_deref())
     }
 
     /// Where the stop of a gap would be kept.
@@ -343,7 +326,7 @@ impl StandingStops {
         let state = self.state();
         if state.memory.is_some() {
             Place::StateFile
-        } else if self.surroundings.has_topic() && !state.topic_unreadable {
+        } else if self.parts.surroundings.has_topic() && !state.topic_unreadable {
             Place::Topic
         } else {
             Place::Nowhere
@@ -352,7 +335,7 @@ impl StandingStops {
 
     /// The first event waits until the dead-letter topic was read, because a stop would be there.
     pub fn waits_for_topic(&self) -> bool {
-        !self.is_polling && self.place_of_gaps() == Place::Topic
+        !self.parts.is_polling && self.place_of_gaps() == Place::Topic
     }
 
     pub fn topic_is_readable(&self, is_readable: bool) {
@@ -391,7 +374,7 @@ impl StandingStops {
         if state.memory.is_some() && (is_new || known != (&place.system_id, place.timeline)) {
             state.remembered.system_id.clone_from(&place.system_id);
             state.remembered.timeline = place.timeline;
-            state.write(&self.source.slot);
+            state.write(&self.parts.source.slot);
         }
     }
 }
@@ -454,7 +437,7 @@ impl PublicationKeeper for Remembering {
         // one ends sooner.
         state.is_publication_unwritten = !state.reads;
         if state.reads {
-            state.write(&self.0.source.slot);
+            state.write(&self.0.parts.source.slot);
         }
     }
 

@@ -70,21 +70,27 @@ impl Site {
 
     /// The stops that the next process finds in its file.
     fn process(&self, has_file: bool, has_topic: bool) -> Arc<StandingStops> {
-        Arc::new(StandingStops::new(self.parts(has_file, has_topic)))
+        Arc::new(self.stops(has_file, has_topic, false))
     }
 
-    pub(in crate::relay) fn parts(&self, has_file: bool, has_topic: bool) -> StopParts {
+    pub(in crate::relay) fn stops(
+        &self,
+        has_file: bool,
+        has_topic: bool,
+        is_polling: bool,
+    ) -> StandingStops {
         let path = PathBuf::from("slot.state");
-        StopParts {
+        let memory = has_file.then(|| Memory::read(self.file.bytes(), path));
+        let parts = StopParts {
             source: self.source(),
-            is_polling: false,
+            is_polling,
             system: SystemId::default(),
             relay: "slot@host".to_owned(),
-            memory: has_file.then(|| Memory::read(self.file.bytes(), path)),
             missing_file: None,
             surroundings: Box::new(Site { has_topic, ..self.clone() }),
             clock: Arc::new(Still(Instant::now())),
-        }
+        };
+        StandingStops::new(parts, memory)
     }
 
     /// The stops of this system that a process finds in the topic.
@@ -382,7 +388,7 @@ fn the_next_process_knows_the_publication_once_this_one_reads_the_slot() {
 fn another_system_stops_the_next_process_which_is_of_that_system() {
     let site = Site::new();
     let stops = site.process(false, true);
-    stops.system.learn("7");
+    stops.parts.system.learn("7");
     stops.note_system("8");
     stops.keep(&faults::system_changed(&site.source(), "7", "8"));
     for (system, stands) in [("8", true), ("7", false)] {
