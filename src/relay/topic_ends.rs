@@ -36,10 +36,6 @@ impl Link<ReadRequest, Answer> for ReaderLink {
             Ok(found) => Some(found),
         }
     }
-
-    fn close(&mut self) {
-        (self.requests, _) = channel();
-    }
 }
 
 /// Starts the thread, unless this kind of broker cannot be read.

@@ -14,26 +14,18 @@ use walrelay_core::relay::ports::Link;
 pub(super) struct TaskLink<Q, A> {
     requests: mpsc::Sender<Q>,
     answers: std_mpsc::Receiver<A>,
-    task: Option<AbortHandle>,
+    task: AbortHandle,
 }
 
 /// The task's end.
 #[derive(Debug)]
-pub(in crate::relay) struct LinkEnd<Q, A> {
-    pub(in crate::relay) requests: mpsc::Receiver<Q>,
-    pub(in crate::relay) answers: std_mpsc::SyncSender<A>,
+pub(super) struct LinkEnd<Q, A> {
+    pub(super) requests: mpsc::Receiver<Q>,
+    pub(super) answers: std_mpsc::SyncSender<A>,
 }
 
 impl<Q, A> TaskLink<Q, A> {
-    /// Both ends, without a task. A request waits in
-    /// the channel until the one before it is answered.
-    pub(in crate::relay) fn pair() -> (TaskLink<Q, A>, LinkEnd<Q, A>) {
-        let (request_sender, requests) = mpsc::channel(1);
-        let (answer_sender, answers) = std_mpsc::sync_channel(4);
-        let link = TaskLink { requests: request_sender, answers, task: None };
-        (link, LinkEnd { requests, answers: answer_sender })
-    }
-
+    /// Starts a task. A request waits in the channel until the one before it is answered.
     pub(super) fn spawn<T>(
         runtime: &Handle,
         task: impl FnOnce(LinkEnd<Q, A>) -> T,
@@ -41,9 +33,10 @@ impl<Q, A> TaskLink<Q, A> {
     where
         T: Future<Output = ()> + Send + 'static,
     {
-        let (mut link, end) = TaskLink::pair();
-        link.task = Some(runtime.spawn(task(end)).abort_handle());
-        link
+        let (request_sender, requests) = mpsc::channel(1);
+        let (answer_sender, answers) = std_mpsc::sync_channel(4);
+        let task = runtime.spawn(task(LinkEnd { requests, answers: answer_sender })).abort_handle();
+        TaskLink { requests: request_sender, answers, task }
     }
 
     /// Waits for the next answer. For the end of the relay only.
@@ -64,23 +57,16 @@ impl<Q: Send, A: Send> Link<Q, A> for TaskLink<Q, A> {
     /// If the task has panicked: without its answers the loop would wait for ever.
     fn answer(&self) -> Option<A> {
         match self.answers.try_recv() {
-            Err(std_mpsc::TryRecvError::Disconnected) if self.task.is_some() => {
+            Err(std_mpsc::TryRecvError::Disconnected) => {
                 panic!("a task of the control runtime has ended")
             }
             answer => answer.ok(),
         }
     }
-
-    /// Ends the task; there will be no answer.
-    fn close(&mut self) {
-        *self = TaskLink::pair().0;
-    }
 }
 
 impl<Q, A> Drop for TaskLink<Q, A> {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.task.abort();
     }
 }

@@ -21,9 +21,6 @@ pub trait Link<Q, A>: Send {
 
     /// The next answer, if there is one.
     fn answer(&self) -> Option<A>;
-
-    /// Ends the task; there will be no answer.
-    fn close(&mut self);
 }
 
 pub type SessionLink = Box<dyn Link<SessionRequest, SessionNews>>;

@@ -66,11 +66,6 @@ impl<Q: Send, A: Send> Link<Q, A> for MemoryLink<Q, A> {
     fn answer(&self) -> Option<A> {
         self.answers.try_recv().ok()
     }
-
-    fn close(&mut self) {
-        (self.requests, _) = sync_channel(1);
-        (_, self.answers) = channel();
-    }
 }
 
 /// The broker of a process that opens a state file of a test.

@@ -65,7 +65,8 @@ pub struct SlotFeed {
     sightings: Arc<Sightings>,
     source: Arc<SourceSettings>,
     stops: Arc<StandingStops>,
-    sessions: SessionLink,
+    /// None once the relay stops without a session.
+    sessions: Option<SessionLink>,
     /// The catalog is being read, because the next packet cannot be judged without it.
     catalog: Option<CatalogLink>,
     flags: Arc<StopFlags>,
@@ -117,7 +118,7 @@ impl SlotFeed {
             trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
             is_closing: false,
-            sessions: database.sessions(),
+            sessions: Some(database.sessions()),
             database,
             sightings,
             source,
@@ -133,7 +134,9 @@ impl SlotFeed {
 
     fn request_session(&mut self, at_once: bool) {
         let (text_only, confirmed) = (self.text_only, self.replication.progress.reported());
-        self.sessions.request(SessionRequest { text_only, at_once, confirmed });
+        if let Some(sessions) = &self.sessions {
+            sessions.request(SessionRequest { text_only, at_once, confirmed });
+        }
         self.connection = Connection::Requested(Phase::Connecting);
     }
 
@@ -236,7 +239,7 @@ impl Feed for SlotFeed {
             Connection::Lost if down.driver.sink.is_some() => self.request_session(false),
             connection => self.connection = connection,
         }
-        match self.sessions.answer() {
+        match self.sessions.as_ref().and_then(|sessions| sessions.answer()) {
             Some(SessionNews::Opened(mut opened)) => {
                 opened.seen.peer_may_have_held |= self.is_left_by_another(&opened);
                 if !self.follows_a_peer(&opened, down) {
@@ -474,7 +477,7 @@ impl Feed for SlotFeed {
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
             self.connection = Connection::Closed;
-            self.sessions.close();
+            self.sessions = None;
         }
     }
 
