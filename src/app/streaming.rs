@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::threads::{ReceivedSignals, RunContext, Running, outcome_of};
-use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
 use crate::base::random;
 use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::ports::Meters;
 use crate::relay::{Relay, SlotFeed, SlotParts};
 use crate::source::progress::Signature;
 use crate::source::sightings::Sightings;
@@ -32,15 +30,9 @@ pub(super) fn run(
         known: Arc::clone(&known),
         sightings: Arc::clone(&sightings),
     };
-    let feed = SlotParts {
-        source: Arc::clone(&control.source),
-        delivery: config.delivery.clone(),
+    let slot = SlotParts {
         database: Box::new(control),
         sightings: Arc::clone(&sightings),
-        stops: Arc::clone(stops),
-        flags: Arc::clone(flags),
-        meters: Arc::clone(metrics) as Arc<dyn Meters>,
-        clock: Arc::new(SystemClock),
         signature: Signature::drawn(random::seed()),
     };
     let watch = SlotWatch {
@@ -57,7 +49,7 @@ pub(super) fn run(
     };
     let flags = Arc::clone(flags);
     let run_loop = move |parts| {
-        let feed = SlotFeed::new(feed)?;
+        let feed = SlotFeed::new(slot, &parts)?;
         Relay::new(parts, feed)?.run()
     };
     let mut running = context.start_threads(config, run_loop)?;

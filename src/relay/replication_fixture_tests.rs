@@ -115,15 +115,9 @@ impl Fixture {
         let stops = stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
-        let feed = SlotParts {
-            source: Arc::new(config.source.clone()),
-            delivery: config.delivery.clone(),
+        let slot = SlotParts {
             database: Box::new(no_database(&config.source)),
             sightings: Arc::default(),
-            stops: Arc::clone(&stops),
-            flags: Arc::clone(&flags),
-            meters: Arc::clone(&meters),
-            clock: Arc::new(SystemClock),
             signature: Signature::default(),
         };
         let recorder = health::facts(0).0;
@@ -148,7 +142,8 @@ impl Fixture {
             clock: Arc::new(SystemClock),
             random: Random::new(2),
         };
-        let relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
+        let feed = SlotFeed::new(slot, &parts).unwrap();
+        let relay = Relay::new(parts, feed).unwrap();
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         let mut fixture =
             Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file };

@@ -220,17 +220,11 @@ impl Process {
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
         let sightings = Arc::<Sightings>::default();
-        let feed = SlotFeed::new(SlotParts {
-            source: Arc::clone(source),
-            delivery: delivery.clone(),
+        let slot = SlotParts {
             database: Box::new(database(machine.index, site, &life, &ends)),
             sightings: Arc::clone(&sightings),
-            stops: stops.clone(),
-            flags: Arc::clone(&flags),
-            meters: Arc::clone(&meters),
-            clock: life.clone(),
             signature,
-        })?;
+        };
         let (events, tail_events) = tail::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -253,6 +247,7 @@ impl Process {
             source: SourceSettings::clone(source),
             delivery,
         };
+        let feed = SlotFeed::new(slot, &parts)?;
         let known = Arc::new(stops.known_publication());
         Ok(Process {
             found: None,

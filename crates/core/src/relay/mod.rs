@@ -54,6 +54,7 @@ mod ending;
 pub mod failure_policy;
 pub mod faults;
 pub mod feed;
+mod parts;
 pub mod ports;
 pub mod read_back;
 pub mod session_findings;
@@ -75,26 +76,20 @@ use self::ending::Ending;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed};
-use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder};
+pub use self::parts::Parts;
+use self::ports::{Clock, Gauge, Meters};
 pub use self::read_back::ReadBack;
-use self::state_file::StateFile;
-use self::stops::StandingStops;
 use crate::base::clock::{Clocks, Moment};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
-use crate::base::random::Random;
 use crate::base::text::ShortText;
-use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
-use crate::dead_letter::writer::DeadLetterWriter;
+use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::delivery::flight::Flight;
-use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
-use crate::sink::driver::{SinkDriver, SinkFactory};
+use crate::sink::driver::SinkDriver;
 use crate::sink::{Failure, Sink, SinkReport};
-use crate::source::settings::SourceSettings;
-use crate::trace::event_spans::EventSpans;
 
 /// Longest wait while events are in flight: a sink without [`Sink::readiness`] does not wake the loop
 /// when they are confirmed.
@@ -108,28 +103,6 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 const DRAIN_TICK: Duration = Duration::from_millis(2);
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// The parts of the loop besides its feed.
-pub struct Parts {
-    pub source: SourceSettings,
-    pub delivery: DeliverySettings,
-    pub read_back: ReadBack,
-    pub sink_factory: SinkFactory,
-    pub dead_letter_writer: DeadLetterWriter,
-    pub spans: EventSpans,
-    /// None where no dead letters are written, or where they cannot be read.
-    pub tail_events: Option<Receiver<TailEvent>>,
-    pub tail_requests: ReadRequests,
-    pub stops: Arc<StandingStops>,
-    pub flags: Arc<StopFlags>,
-    pub state_file: StateFile,
-    pub meters: Arc<dyn Meters>,
-    pub pass_meter: Box<dyn PassMeter>,
-    pub recorder: Box<dyn Recorder>,
-    pub clock: Arc<dyn Clock>,
-    /// From which all is drawn that others must not foresee.
-    pub random: Random,
-}
 
 pub struct Relay<F> {
     feed: F,

@@ -28,12 +28,12 @@ use crate::base::lsn::Lsn;
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
 use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
+use crate::relay::parts::Parts;
 use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink};
 use crate::relay::stops::StandingStops;
 use crate::relay::{failure_policy::FailurePolicy, faults};
@@ -63,7 +63,7 @@ pub struct SlotFeed {
     is_closing: bool,
     database: Box<dyn Database>,
     sightings: Arc<Sightings>,
-    source: Arc<SourceSettings>,
+    source: SourceSettings,
     stops: Arc<StandingStops>,
     /// None once the relay stops without a session.
     sessions: Option<SessionLink>,
@@ -74,16 +74,10 @@ pub struct SlotFeed {
     clock: Arc<dyn Clock>,
 }
 
-/// The parts of a feed.
+/// The parts of a feed besides those of its loop.
 pub struct SlotParts {
-    pub source: Arc<SourceSettings>,
-    pub delivery: DeliverySettings,
     pub database: Box<dyn Database>,
     pub sightings: Arc<Sightings>,
-    pub stops: Arc<StandingStops>,
-    pub flags: Arc<StopFlags>,
-    pub meters: Arc<dyn Meters>,
-    pub clock: Arc<dyn Clock>,
     pub signature: Signature,
 }
 
@@ -101,12 +95,12 @@ enum Connection {
 
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
-    pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
-        let SlotParts { source, delivery, database, sightings, stops, .. } = parts;
-        let SlotParts { flags, meters, clock, signature, .. } = parts;
+    pub fn new(slot: SlotParts, parts: &Parts) -> Result<SlotFeed, Fault> {
+        let SlotParts { database, sightings, signature } = slot;
+        let Parts { source, delivery, stops, flags, meters, clock, .. } = parts;
         let now = clock.instant();
         let mut feed = SlotFeed {
-            replication: Replication::new(&source, &delivery, signature)?,
+            replication: Replication::new(source, delivery, signature)?,
             connection: Connection::Closed,
             slot: None,
             text_only: !source.binary,
@@ -121,12 +115,12 @@ impl SlotFeed {
             sessions: Some(database.sessions()),
             database,
             sightings,
-            source,
-            stops,
+            source: source.clone(),
+            stops: Arc::clone(stops),
             catalog: None,
-            flags,
-            meters,
-            clock,
+            flags: Arc::clone(flags),
+            meters: Arc::clone(meters),
+            clock: Arc::clone(clock),
         };
         feed.request_session(false);
         Ok(feed)
