@@ -49,7 +49,12 @@ pub struct Outbound<'a> {
     pub partition: Option<i32>,
 }
 
-impl Outbound<'_> {
+impl<'a> Outbound<'a> {
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
     /// The bytes that count against the window.
     #[inline]
     pub fn size_bytes(&self) -> usize {

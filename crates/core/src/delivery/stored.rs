@@ -201,8 +201,7 @@ fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> bool {
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {
-    let (_, text) = record.headers.iter().find(|(name, _)| *name == POSITION)?;
-    std::str::from_utf8(text).ok()?.parse().ok()
+    std::str::from_utf8(record.header(POSITION)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]

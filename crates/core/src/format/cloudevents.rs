@@ -15,7 +15,7 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use crate::base::event::{CloudEventsBinding, HeaderSlots, Outbound, TooManyHeaders};
+use crate::base::event::{CloudEventsBinding, HeaderSlots, Outbound, TRACEPARENT, TooManyHeaders};
 use crate::base::time::push_rfc3339;
 use crate::outbox::EventError;
 
@@ -111,7 +111,7 @@ impl CloudEvents {
         headers.push(source, self.source.as_bytes())?;
         headers.push(r#type, type_of(event).as_bytes())?;
         headers.push(time, commit_time)?;
-        if let Some(text) = header(event, "traceparent") {
+        if let Some(text) = event.header(TRACEPARENT) {
             headers.push(traceparent, text)?;
         }
         if let Some(value) = event.value {
@@ -130,7 +130,7 @@ impl CloudEvents {
         out.extend_from_slice(b",\"time\":\"");
         push_rfc3339(out, event.commit_unix_us);
         out.push(b'"');
-        let traceparent = header(event, "traceparent");
+        let traceparent = event.header(TRACEPARENT);
         if let Some(text) = traceparent.and_then(|text| std::str::from_utf8(text).ok()) {
             out.extend_from_slice(b",\"traceparent\":");
             push_string(out, text);
@@ -143,12 +143,8 @@ impl CloudEvents {
 }
 
 fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
-    let text = header(event, "event_type").and_then(|value| std::str::from_utf8(value).ok());
+    let text = event.header("event_type").and_then(|value| std::str::from_utf8(value).ok());
     text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
-}
-
-fn header<'a>(event: &Outbound<'a>, wanted: &str) -> Option<&'a [u8]> {
-    event.headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
 }
 
 fn push_data(out: &mut Vec<u8>, data: Data<'_>) {

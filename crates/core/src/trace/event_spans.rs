@@ -49,7 +49,7 @@ impl SpanStart {
         event: &Outbound<'a>,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
-        if header_of(event).is_some() || event.size_bytes() > CONTEXT_EVENT_BYTES_MAX {
+        if event.header(TRACEPARENT).is_some() || event.size_bytes() > CONTEXT_EVENT_BYTES_MAX {
             return *event;
         }
         let mut own = event.headers.iter().copied().chain([(TRACEPARENT, &self.traceparent[..])]);
@@ -90,7 +90,7 @@ impl EventSpans {
         if let Some(known) = known {
             return Some(SpanStart { span: None, traceparent: known.context.header() });
         }
-        let row = header_of(event).and_then(TraceContext::parse);
+        let row = event.header(TRACEPARENT).and_then(TraceContext::parse);
         let trace_id = trace_id_of(event);
         // Where the application has recorded the trace, so that the two have the same traces.
         let decides = row.filter(TraceContext::is_sampled).map_or(trace_id, |row| row.trace_id);
@@ -118,10 +118,6 @@ impl EventSpans {
         let dead_letter = dead_letter.map(Box::from);
         (tracer.export)(FinishedSpan { span, end_unix_us, retries, dead_letter });
     }
-}
-
-fn header_of<'a>(event: &Outbound<'a>) -> Option<&'a [u8]> {
-    event.headers.iter().find(|(name, _)| *name == TRACEPARENT).map(|(_, value)| *value)
 }
 
 /// The trace id of an event; the same in every process of every version.
