@@ -58,14 +58,21 @@ pub struct OpenedSession {
     /// Since the last session.
     pub seen: Seen,
     /// Postgres says that rows may be missing, and nothing is known of the time before.
-    /// The text names this state of the publication.
-    pub in_doubt: Option<(Fault, String)>,
+    pub in_doubt: Option<PublicationInDoubt>,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
     /// Before `START_REPLICATION` was sent: the last that the walsender is sure to have heard.
     pub heard_at: Instant,
     /// When it was seen to hold the slot.
     pub opened_at: Instant,
+}
+
+/// Rows may be missing, unless this state of the publication was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicationInDoubt {
+    pub fault: Fault,
+    /// Names the state.
+    pub digest: String,
 }
 
 /// The server process that sends the stream.

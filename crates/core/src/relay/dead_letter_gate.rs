@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::control::PublicationInDoubt;
 use super::faults;
 use super::ports::{Gauge, Meters};
 use super::stops::{Place, StandingStops};
@@ -51,14 +52,6 @@ pub struct DeadLetterGate {
     in_topic: TopicStops,
     in_doubt: Option<PublicationInDoubt>,
     meters: Arc<dyn Meters>,
-}
-
-/// Rows may be missing, unless this state of the publication was acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicationInDoubt {
-    pub fault: Fault,
-    /// Names the state.
-    pub digest: String,
 }
 
 impl DeadLetterGate {

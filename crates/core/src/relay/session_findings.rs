@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::control::PublicationInDoubt;
 use super::slot_history::{Seen, SlotHistory, SystemTimeline};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
@@ -27,17 +28,9 @@ pub struct SessionFindings {
     /// The count of what the slot had delivered before this process read it; the inner one as
     /// Postgres says.
     decoded_before: Option<Option<i64>>,
-    doubt: Option<Doubt>,
-}
-
-/// Rows may be missing, and nothing is known of the publication before.
-#[derive(Debug)]
-struct Doubt {
-    fault: Fault,
-    /// Names this state of the publication.
-    digest: String,
-    /// The position of the slot then. Whoever moves the slot has judged the publication.
-    at: Lsn,
+    /// Rows may be missing, and nothing is known of the publication before; with the position of the slot
+    /// then. Whoever moves the slot has judged the publication.
+    doubt: Option<(PublicationInDoubt, Lsn)>,
 }
 
 impl SessionFindings {
@@ -99,7 +92,7 @@ impl SessionFindings {
             Comparison::Fault(fault) => return Err(fault),
             Comparison::First if is_sound => {
                 let fault = doubt(self.decoded_before.flatten());
-                self.doubt = fault.map(|fault| Doubt { fault, digest, at: confirmed });
+                self.doubt = fault.map(|fault| (PublicationInDoubt { fault, digest }, confirmed));
             }
             Comparison::First | Comparison::InOrder => {}
         }
@@ -136,14 +129,12 @@ impl SessionFindings {
         }
         self.history.look(slot, at);
         self.sightings.look(slot, at);
-        self.doubt.take_if(|doubt| slot.confirmed_flush > doubt.at);
+        self.doubt.take_if(|(_, at)| slot.confirmed_flush > *at);
     }
 
-    /// The findings that go with a session at this place; those about the publication are a fault and the
-    /// name of its state.
-    pub fn take(&mut self, place: &SystemTimeline) -> (Seen, Option<(Fault, String)>) {
-        let doubt = self.doubt.take().map(|doubt| (doubt.fault, doubt.digest));
-        (self.history.end(place), doubt)
+    /// The findings that go with a session at this place.
+    pub fn take(&mut self, place: &SystemTimeline) -> (Seen, Option<PublicationInDoubt>) {
+        (self.history.end(place), self.doubt.take().map(|(doubt, _)| doubt))
     }
 }
 

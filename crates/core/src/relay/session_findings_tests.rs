@@ -35,7 +35,7 @@ fn slot(confirmed: u64, pid: Option<i32>) -> HeldSlot {
     }
 }
 
-fn opened(findings: &mut SessionFindings, confirmed: u64) -> (Seen, Option<(Fault, String)>) {
+fn opened(findings: &mut SessionFindings, confirmed: u64) -> (Seen, Option<PublicationInDoubt>) {
     let holder = OwnHolder { pid: OWN, server: "a".into() };
     findings.opened(holder, &slot(confirmed, Some(OWN)), Instant::now());
     findings.take(&place())
@@ -92,7 +92,7 @@ fn a_doubt_stands_until_the_slot_moves_and_goes_with_one_session() {
         findings.compare(look(1), true, lsn(moves_to), nothing_new).unwrap();
         findings.checked(place());
         let (_, found) = opened(&mut findings, moves_to);
-        assert_eq!(found.map(|(fault, _)| fault), stands.then(doubt));
+        assert_eq!(found.map(|found| found.fault), stands.then(doubt));
         assert_eq!(findings.take(&place()).1, None);
     }
 }

@@ -9,7 +9,6 @@ use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::relay::control::{OpenedSession, SystemTimeline, Walsender};
-use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::feed::Downstream;
 use crate::relay::state_file::marks::SlotSession;
@@ -30,8 +29,8 @@ impl SlotFeed {
         let last = stops.last_place();
         stops.note_system(&opened.place.system_id);
         let start = session::judge(source, known, seen, opened, last.as_ref())?;
-        if let Some((fault, digest)) = opened.in_doubt.clone() {
-            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        if let Some(doubt) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(doubt)?;
         }
         stops.note_reading(&opened.place);
         Ok(start)
