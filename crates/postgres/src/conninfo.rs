@@ -47,21 +47,14 @@ const PARAMETERS: [(&str, &str); 16] = [
 ];
 
 /// Parameters that ask for what happens anyway: accepted with these values only, since many
-/// providers put them into the strings they hand out.
-const NEUTRAL: [(&str, &[&str]); 5] = [
-    ("gssencmode", &["disable", "prefer"]),
-    ("channel_binding", &["disable", "prefer"]),
-    ("client_encoding", &["UTF8", "utf8", "auto"]),
-    ("keepalives", &["1"]),
-    ("sslnegotiation", &["postgres"]),
-];
-
-/// The parameters about the safety of a connection, and their variables: what a variable demands is
-/// refused, too, if it is not what happens.
-const DEMANDED: [(&str, &str); 3] = [
-    ("gssencmode", "PGGSSENCMODE"),
-    ("channel_binding", "PGCHANNELBINDING"),
-    ("sslnegotiation", "PGSSLNEGOTIATION"),
+/// providers put them into the strings they hand out. Those about the safety of a connection have their
+/// variables: what a variable demands is refused, too, if it is not what happens.
+const NEUTRAL: [(&str, &str, &[&str]); 5] = [
+    ("gssencmode", "PGGSSENCMODE", &["disable", "prefer"]),
+    ("channel_binding", "PGCHANNELBINDING", &["disable", "prefer"]),
+    ("client_encoding", "", &["UTF8", "utf8", "auto"]),
+    ("keepalives", "", &["1"]),
+    ("sslnegotiation", "PGSSLNEGOTIATION", &["postgres"]),
 ];
 
 /// The usual cause of a URL that cannot be taken apart.
@@ -101,8 +94,9 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
     };
     let mut params = Params::default();
     let is_given = |name: &str| pairs.iter().any(|(given, _)| given == name);
-    for (name, variable) in DEMANDED.into_iter().filter(|(name, _)| !is_given(name)) {
-        if let Some(value) = env(variable).filter(|value| !value.is_empty()) {
+    for (name, variable, _) in NEUTRAL.into_iter().filter(|(name, ..)| !is_given(name)) {
+        let value = if variable.is_empty() { None } else { env(variable) };
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
             neutral(name, variable, &value)?;
         }
     }
@@ -132,7 +126,7 @@ impl Params {
             self.0.insert(known, value);
             return Ok(());
         }
-        if NEUTRAL.iter().any(|(known, _)| *known == name) {
+        if NEUTRAL.iter().any(|(known, ..)| *known == name) {
             return neutral(name, name, &value);
         }
         // Any other name may be the tail of a password; it is not shown.
@@ -246,9 +240,9 @@ impl Params {
 
 /// Refuses a value of a neutral parameter that asks for something else; `place` is where it stands.
 fn neutral(name: &str, place: &str, value: &str) -> Result<(), ConnInfoError> {
-    let known = NEUTRAL.iter().find(|(known, _)| *known == name);
-    match known.filter(|(_, supported)| !supported.contains(&value)) {
-        Some((_, supported)) => Err(unsupported(place, value, supported)),
+    let known = NEUTRAL.iter().find(|(known, ..)| *known == name);
+    match known.filter(|(.., supported)| !supported.contains(&value)) {
+        Some((.., supported)) => Err(unsupported(place, value, supported)),
         None => Ok(()),
     }
 }

@@ -37,7 +37,8 @@ pub struct ServerFacts {
     /// `server_version_num`, e.g. 170011.
     pub version: u32,
     pub version_text: String,
-    wal_sender_timeout_ms: u64,
+    /// 0 when it is off.
+    pub wal_sender_timeout_ms: u64,
     pub wal_level: String,
     /// Since 19; as long as `wal_level` is `replica`, it depends on whether there is a logical slot.
     pub effective_wal_level: Option<String>,
@@ -70,11 +71,6 @@ impl ServerFacts {
     /// `None` when it is off.
     pub fn wal_sender_timeout(&self) -> Option<Duration> {
         (self.wal_sender_timeout_ms > 0).then(|| Duration::from_millis(self.wal_sender_timeout_ms))
-    }
-
-    #[cfg(any(test, feature = "testing"))]
-    pub fn set_wal_sender_timeout(&mut self, ms: u64) {
-        self.wal_sender_timeout_ms = ms;
     }
 }
 

@@ -438,9 +438,9 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect_warning(&found, "source.wal-senders", "nobody could take over");
     let text = &found.findings.iter().find(|finding| finding.topic == "slot").unwrap().text;
     assert!(text.contains("read by pid 4711"), "{text}");
-    let found = judged(&|facts| facts.server.set_wal_sender_timeout(0));
+    let found = judged(&|facts| facts.server.wal_sender_timeout_ms = 0);
     expect_warning(&found, "source.wal-sender-timeout", "no other relay can take over");
-    let timeout = |ms| judged(&move |facts| facts.server.set_wal_sender_timeout(ms));
+    let timeout = |ms| judged(&move |facts| facts.server.wal_sender_timeout_ms = ms);
     expect_warning(&timeout(900), "source.wal-sender-timeout", "0.9 s");
     expect_warning(&timeout(3_600_000), "source.wal-sender-timeout", "3600 s");
     assert!(timeout(60_000).findings.iter().any(|it| it.text == "wal_sender_timeout is 60 s"));
