@@ -1,14 +1,14 @@
 //! Bytes written as text: hexadecimal and percent-encoding.
 
-use std::fmt::Write as _;
-
 use percent_encoding::percent_decode_str;
 
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    bytes.iter().flat_map(|byte| hex_digits(*byte)).map(char::from).collect()
+}
+
+#[inline]
+pub fn hex_digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 0xF].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
 /// Appends the bytes that `hex` stands for, or returns `None` if it is not hexadecimal.

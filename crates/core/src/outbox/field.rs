@@ -4,7 +4,7 @@
 //! or integer, a `\x` bytea) goes into an arena whose memory is kept from row to row. Text and
 //! binary form give the same bytes, so that a relay may change between them at any reconnect.
 
-use crate::base::encoding::push_unhexed;
+use crate::base::encoding::{hex_digits, push_unhexed};
 use crate::pgoutput::message::Value;
 
 /// Most columns of a table that a route may use.
@@ -153,8 +153,6 @@ impl FieldType {
     }
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
 /// Where the two digits of each byte of a uuid stand in its text.
 const UUID_PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
@@ -163,8 +161,7 @@ fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<FieldValue<'static>, &
     let uuid: &[u8; 16] = bytes.try_into().map_err(|_| "a uuid")?;
     let mut text = [b'-'; 36];
     for (byte, at) in uuid.iter().zip(UUID_PLACES) {
-        text[at] = HEX[usize::from(byte >> 4)];
-        text[at + 1] = HEX[usize::from(byte & 0xF)];
+        text[at..at + 2].copy_from_slice(&hex_digits(*byte));
     }
     let start = arena.len();
     arena.extend_from_slice(&text);

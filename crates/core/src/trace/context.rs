@@ -2,12 +2,11 @@
 //!
 //! <https://www.w3.org/TR/trace-context-2/#traceparent-header>
 
-use crate::base::encoding::push_unhexed;
+use crate::base::encoding::{hex_digits, push_unhexed};
 
 /// Length of version 00; a later version may append fields.
 const TEXT_BYTES: usize = 55;
 const SAMPLED: u8 = 1;
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
@@ -58,8 +57,7 @@ impl TraceContext {
 
 fn push_hex(text: &mut [u8], bytes: &[u8]) {
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+        pair.copy_from_slice(&hex_digits(*byte));
     }
 }
 
