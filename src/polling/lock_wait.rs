@@ -22,13 +22,6 @@ SELECT relation::pg_catalog.regclass::pg_catalog.text,
        pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(pid), ', ')
 FROM pg_catalog.pg_locks WHERE pid = $1 AND locktype = 'relation' AND NOT granted";
 
-/// A session that waits for a lock.
-struct LockWait {
-    relation: String,
-    /// The processes that hold the lock, or wait for it in front; 0 is a prepared transaction.
-    blockers: String,
-}
-
 /// Looks regularly at the lock that the session of process `pid` waits for, until the future is dropped.
 /// `report` is told of the wait at each look.
 pub(crate) async fn explain(info: &ConnInfo, pid: i32, mut report: impl FnMut(&str)) -> Infallible {
@@ -36,9 +29,7 @@ pub(crate) async fn explain(info: &ConnInfo, pid: i32, mut report: impl FnMut(&s
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let look = async { look(&sql::connect(info).await.ok()?, pid).await.ok().flatten() };
-        let Ok(Some(LockWait { relation, blockers })) =
-            tokio::time::timeout(LOOK_WITHIN, look).await
-        else {
+        let Ok(Some((relation, blockers))) = tokio::time::timeout(LOOK_WITHIN, look).await else {
             continue;
         };
         let sentence = format!(
@@ -52,8 +43,10 @@ pub(crate) async fn explain(info: &ConnInfo, pid: i32, mut report: impl FnMut(&s
     }
 }
 
-async fn look(sql: &Sql, pid: i32) -> Result<Option<LockWait>, Error> {
+/// The relation for whose lock a session waits, and the processes that hold the lock, or wait for it in
+/// front; 0 is a prepared transaction.
+async fn look(sql: &Sql, pid: i32) -> Result<Option<(String, String)>, Error> {
     let rows = sql.client.query_typed(SQL, &[(&pid, Type::INT4)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(LockWait { relation: row.try_get(0)?, blockers: row.try_get(1)? }))
+    Ok(Some((row.try_get(0)?, row.try_get(1)?)))
 }

@@ -24,7 +24,7 @@ pub(super) async fn look(
     age: Duration,
 ) -> Result<i64, tokio_postgres::Error> {
     let known = live.undecided_rows();
-    let found = session.client().query(&statements.held, &[&claims, &millis(age)]).await?;
+    let found = session.sql.client.query(&statements.held, &[&claims, &millis(age)]).await?;
     let mut in_progress = BTreeMap::new();
     let mut unrenewed = 0;
     for row in &found {

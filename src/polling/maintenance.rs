@@ -132,7 +132,7 @@ impl Maintenance {
         chores: &mut Chores,
     ) -> Result<(), tokio_postgres::Error> {
         let PollingShared { polling, statements, .. } = &*self.shared;
-        let client = session.client();
+        let client = &session.sql.client;
         let now = Instant::now();
         if now >= chores.expire {
             chores.expire = now + (polling.lease / 4).min(Duration::from_secs(10));
@@ -151,7 +151,7 @@ impl Maintenance {
                 Err(error) if error.is_closed() => return Err(error),
                 Err(error) => {
                     self.backlog_is_unknown();
-                    tracing::warn!(code = "polling.backlog-unread", error = %session.query_error(&error), "the backlog cannot be looked at");
+                    tracing::warn!(code = "polling.backlog-unread", error = %session.sql.error(&error), "the backlog cannot be looked at");
                 }
                 Ok(()) => {}
             }
@@ -172,7 +172,7 @@ impl Maintenance {
                 Err(error) if error.is_closed() => return Err(error),
                 // Because of a foreign key or a trigger, for example. Events are still published.
                 Err(error) => {
-                    tracing::warn!(code = "polling.clean-up", error = %session.query_error(&error), "published rows cannot be deleted");
+                    tracing::warn!(code = "polling.clean-up", error = %session.sql.error(&error), "published rows cannot be deleted");
                 }
             }
         }
@@ -186,10 +186,10 @@ impl Maintenance {
 
     async fn measure_backlog(&self, session: &PollingSession) -> Result<(), tokio_postgres::Error> {
         let statements = &self.shared.statements;
-        let backlog = session.client().query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
+        let backlog = session.sql.client.query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
         self.metrics.backlog.set(backlog.try_get::<_, i64>(0)? as f64);
         self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
-        let state = HandoverState::read(session.client(), statements).await?;
+        let state = HandoverState::read(&session.sql.client, statements).await?;
         if state.handed_over && !state.left {
             (self.handed_over)(state);
         }

@@ -58,7 +58,7 @@ async fn renew_once(
     if claims.is_empty() {
         return Ok(0);
     }
-    let (client, quarter) = (session.client(), shared.lease.interval());
+    let (client, quarter) = (&session.sql.client, shared.lease.interval());
     client.execute(&shared.statements.renew, &[&claims, &millis(quarter)]).await?;
     let mut held = shared.live.undecided();
     held.retain(|claim| !lapsed.contains(claim));

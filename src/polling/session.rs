@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Kind, ToSql};
-use tokio_postgres::{Client, Column, Statement};
+use tokio_postgres::{Column, Statement};
 
 use super::batch::{self, FailedRow, PolledRow, Verdicts};
 use super::statements::{EVENT, Statements};
@@ -57,7 +57,7 @@ pub(crate) struct Claim {
 }
 
 pub(crate) struct PollingSession {
-    sql: Sql,
+    pub(crate) sql: Sql,
     lease: Duration,
     /// The begin of a transaction that waits for locks for a short time.
     begin_short: String,
@@ -136,14 +136,6 @@ impl PollingSession {
         })
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.sql.client
-    }
-
-    pub(crate) fn query_error(&self, error: &tokio_postgres::Error) -> ConnectError {
-        self.sql.error(error)
-    }
-
     /// Waits for an answer. After the limit the connection counts as broken: the network may have
     /// dropped it silently.
     pub(crate) async fn within<T>(
@@ -152,7 +144,7 @@ impl PollingSession {
         asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, ConnectError> {
         match timeout(limit, asked).await {
-            Ok(answer) => answer.map_err(|error| self.query_error(&error)),
+            Ok(answer) => answer.map_err(|error| self.sql.error(&error)),
             Err(_) => Err(unanswered()),
         }
     }
@@ -171,7 +163,7 @@ impl PollingSession {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (reach, bytes_max) = (number(limits.reach), number(limits.bytes_max));
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
-        let client = self.client();
+        let client = &self.sql.client;
         let turn = async {
             // Only here: a later lock timeout is about rows.
             client.query_one(&self.turn, &[]).await.map_err(|error| match error.code() {
@@ -205,7 +197,7 @@ impl PollingSession {
     /// Frees all rows of a claim. It takes the lock, so a claim that still waits for the lock in
     /// the server comes before it.
     pub(crate) async fn abandon(&self, claim: &str) -> Result<(), ConnectError> {
-        let client = self.client();
+        let client = &self.sql.client;
         let parameters: [&(dyn ToSql + Sync); 1] = [&claim];
         self.within(self.lease, async {
             tokio::try_join!(
@@ -247,7 +239,7 @@ impl PollingSession {
         wait: LockWait,
     ) -> Result<u64, tokio_postgres::Error> {
         let Verdicts { claim, published, failed, noted, given_back, .. } = verdicts;
-        let client = self.client();
+        let client = &self.sql.client;
         let begin = match wait {
             LockWait::Short => &self.begin_short,
             LockWait::Long => BEGIN,
@@ -275,7 +267,7 @@ impl PollingSession {
         if ids.is_empty() {
             return Ok(0);
         }
-        self.client().execute(statement, &[&claim, &ids]).await
+        self.sql.client.execute(statement, &[&claim, &ids]).await
     }
 
     async fn write_failures(
@@ -293,7 +285,7 @@ impl PollingSession {
         // A text in Postgres cannot contain a zero byte.
         let reasons: Vec<String> = rows.iter().map(|row| row.reason.replace('\0', "")).collect();
         let waits: Vec<i64> = rows.iter().map(|row| millis(row.wait)).collect();
-        self.client().execute(statement, &[&claim, &ids, &attempts, &reasons, &waits]).await
+        self.sql.client.execute(statement, &[&claim, &ids, &attempts, &reasons, &waits]).await
     }
 }
 
