@@ -10,7 +10,7 @@ use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::{Relay, SlotFeed, SlotParts};
+use crate::relay::{Relay, SlotFeed};
 use crate::source::progress::Signature;
 use crate::source::sightings::Sightings;
 
@@ -30,10 +30,11 @@ pub(super) fn run(
         known: Arc::clone(&known),
         sightings: Arc::clone(&sightings),
     };
-    let slot = SlotParts {
-        database: Box::new(control),
-        sightings: Arc::clone(&sightings),
-        signature: Signature::drawn(random::seed()),
+    let seen = Arc::clone(&sightings);
+    let run_loop = move |parts| {
+        let signature = Signature::drawn(random::seed());
+        let feed = SlotFeed::new(Box::new(control), seen, signature, &parts)?;
+        Relay::new(parts, feed)?.run()
     };
     let watch = SlotWatch {
         settings: config.source.clone(),
@@ -48,10 +49,6 @@ pub(super) fn run(
         }),
     };
     let flags = Arc::clone(flags);
-    let run_loop = move |parts| {
-        let feed = SlotFeed::new(slot, &parts)?;
-        Relay::new(parts, feed)?.run()
-    };
     let mut running = context.start_threads(config, run_loop)?;
     let outcome = runtime.block_on(supervise(&flags, signals, watch, &mut running));
     running.finish(runtime, outcome)

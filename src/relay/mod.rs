@@ -10,7 +10,7 @@ pub(crate) mod stops;
 mod topic_ends;
 
 use walrelay_core::relay::faults;
-pub use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
+pub use walrelay_core::relay::feed::slot::SlotFeed;
 pub use walrelay_core::relay::{Parts, ReadBack, Relay, ports};
 
 pub(crate) use self::claim_workers::Workers;

@@ -36,9 +36,7 @@ use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::stops;
-use crate::relay::{
-    FactsRecorder, Parts, PassCounts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
-};
+use crate::relay::{FactsRecorder, Parts, PassCounts, ReadBack, Relay, SlotFeed, open_state_file};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
@@ -115,11 +113,7 @@ impl Fixture {
         let stops = stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
-        let slot = SlotParts {
-            database: Box::new(no_database(&config.source)),
-            sightings: Arc::default(),
-            signature: Signature::default(),
-        };
+        let database = Box::new(no_database(&config.source));
         let recorder = health::facts(0).0;
         let parts = Parts {
             source: config.source.clone(),
@@ -142,7 +136,7 @@ impl Fixture {
             clock: Arc::new(SystemClock),
             random: Random::new(2),
         };
-        let feed = SlotFeed::new(slot, &parts).unwrap();
+        let feed = SlotFeed::new(database, Arc::default(), Signature::default(), &parts).unwrap();
         let relay = Relay::new(parts, feed).unwrap();
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         let mut fixture =

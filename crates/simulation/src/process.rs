@@ -18,7 +18,7 @@ use walrelay_core::relay::control::{
     OpenedSession, SessionNews, SessionRequest, StopFlags, SystemTimeline, Walsender,
     WalsenderAnswer,
 };
-use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
+use walrelay_core::relay::feed::slot::SlotFeed;
 use walrelay_core::relay::ports::{Clock as _, Meters};
 use walrelay_core::relay::read_back::{FoundRecords, ReadRequest};
 use walrelay_core::relay::session_findings::SessionFindings;
@@ -220,11 +220,7 @@ impl Process {
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
         let sightings = Arc::<Sightings>::default();
-        let slot = SlotParts {
-            database: Box::new(database(machine.index, site, &life, &ends)),
-            sightings: Arc::clone(&sightings),
-            signature,
-        };
+        let database = Box::new(database(machine.index, site, &life, &ends));
         let (events, tail_events) = tail::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -247,7 +243,7 @@ impl Process {
             source: SourceSettings::clone(source),
             delivery,
         };
-        let feed = SlotFeed::new(slot, &parts)?;
+        let feed = SlotFeed::new(database, Arc::clone(&sightings), signature, &parts)?;
         let known = Arc::new(stops.known_publication());
         Ok(Process {
             found: None,

@@ -74,13 +74,6 @@ pub struct SlotFeed {
     clock: Arc<dyn Clock>,
 }
 
-/// The parts of a feed besides those of its loop.
-pub struct SlotParts {
-    pub database: Box<dyn Database>,
-    pub sightings: Arc<Sightings>,
-    pub signature: Signature,
-}
-
 enum Connection {
     /// The relay has ended the last session itself, and requested no other.
     Closed,
@@ -95,8 +88,12 @@ enum Connection {
 
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
-    pub fn new(slot: SlotParts, parts: &Parts) -> Result<SlotFeed, Fault> {
-        let SlotParts { database, sightings, signature } = slot;
+    pub fn new(
+        database: Box<dyn Database>,
+        sightings: Arc<Sightings>,
+        signature: Signature,
+        parts: &Parts,
+    ) -> Result<SlotFeed, Fault> {
         let Parts { source, delivery, stops, flags, meters, clock, .. } = parts;
         let now = clock.instant();
         let mut feed = SlotFeed {
