@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::event::{Outbound, Sequence};
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::record::LogEntry;
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter, SystemId};
 use crate::sink::{PublishError, Sink, SinkReport};
 
 /// Takes every event and confirms none.
@@ -25,4 +27,36 @@ impl Sink for IdleSink {
 /// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
 pub(crate) fn volume<T>(usual: T, soak: T) -> T {
     if std::env::var_os("WALRELAY_SOAK").is_some_and(|value| value == "1") { soak } else { usual }
+}
+
+pub(crate) fn dead_letter_writer(value_bytes_max: usize) -> DeadLetterWriter {
+    let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
+    DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: SystemId::default() }
+}
+
+pub(crate) fn dead_letter_cause() -> DeadLetterCause {
+    DeadLetterCause {
+        class: "kafka.unknown-topic".to_owned(),
+        reason: "no such topic".to_owned(),
+        attempts: 5,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 3 },
+        incomplete: false,
+        parks_key: true,
+    }
+}
+
+/// The entry that a reader of the log gets for a published record.
+pub(crate) fn log_entry(record: &Outbound<'_>) -> LogEntry {
+    let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
+    LogEntry {
+        written_unix_us: record.commit_unix_us,
+        key: record.key.map(<[u8]>::to_vec),
+        value: record.value.map(<[u8]>::to_vec),
+        headers: record.headers.iter().map(own).collect(),
+        event_type: record.event_type.map(str::to_owned),
+        content_type: record.content_type.map(str::to_owned),
+        ..LogEntry::default()
+    }
 }

@@ -24,7 +24,7 @@ pub const TRACEPARENT: &str = "traceparent";
 pub type Sequence = u64;
 
 /// An event ready to be published. Borrowed: a sink copies what it keeps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Outbound<'a> {
     /// RabbitMQ exchange; empty for Kafka.
     pub exchange: &'a str,

@@ -3,60 +3,38 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
+use crate::dead_letter::record::LogEntry;
 use crate::dead_letter::writer::{
-    AMQP_HEADER_BYTES, DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID,
-    KAFKA_HEADER_BYTES, KeyHash, ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
+    AMQP_HEADER_BYTES, DeadLetterCause, ERROR_MSG, EVENT_ID, KAFKA_HEADER_BYTES, KeyHash,
+    ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
 };
+use crate::testing::{dead_letter_cause, dead_letter_writer, log_entry};
 
 /// Any letter can be cut to this.
 const ROOM_BYTES_MIN: usize = 4096;
 
-fn writer() -> DeadLetterWriter {
-    DeadLetterWriter {
-        settings: DeadLetterSettings::default(),
-        relay: "walrelay@host".to_owned(),
-        system: Default::default(),
-    }
-}
-
-fn cause(reason: &str) -> DeadLetterCause {
-    DeadLetterCause {
+fn compose(event: &Outbound<'_>, reason: &str) -> LogEntry {
+    let cause = DeadLetterCause {
         class: "kafka.message-size-too-large".to_owned(),
         reason: reason.to_owned(),
-        attempts: 1,
-        first_failed_unix_us: 2_000_000,
-        failed_unix_us: 3_000_000,
         position: Position { commit_lsn: Lsn::from_wire(u64::MAX), ordinal: u64::MAX },
         incomplete: true,
-        parks_key: true,
-    }
+        ..dead_letter_cause()
+    };
+    dead_letter_writer(900 << 10).compose(event, &cause, log_entry)
 }
 
-/// A letter of one's own.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Copy {
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    headers: Vec<(String, Vec<u8>)>,
-}
-
-impl Copy {
-    fn of(letter: &Outbound<'_>) -> Copy {
-        let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
-        Copy {
-            key: letter.key.map(<[u8]>::to_vec),
-            value: letter.value.map(<[u8]>::to_vec),
-            headers: letter.headers.iter().map(own).collect(),
-        }
-    }
-
-    fn fit(&self, room: &Room) -> Copy {
+impl LogEntry {
+    fn fit(&self, room: &Room) -> LogEntry {
         let headers: Vec<(&str, &[u8])> =
             self.headers.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
         let (key, value) = (self.key.as_deref(), self.value.as_deref());
-        fit(&Outbound { key, value, headers: &headers, ..event() }, room, Copy::of)
+        let commit_unix_us = self.written_unix_us;
+        let letter = Outbound { key, value, headers: &headers, commit_unix_us, ..event() };
+        fit(&letter, room, log_entry)
     }
 
+    /// The bytes of headers and key, and of the value.
     fn bytes(&self, header_bytes: usize) -> (usize, usize) {
         let cost = |(name, value): (&str, &[u8])| header_cost(name, value, header_bytes);
         let headers = self.headers.iter().map(|(name, value)| cost((name, value)));
@@ -72,21 +50,18 @@ impl Copy {
 
 fn event() -> Outbound<'static> {
     Outbound {
-        exchange: "",
         topic: "orders",
         key: Some(b"42"),
         value: Some(b"{}"),
         id: "e1",
-        event_type: None,
-        content_type: None,
         headers: &[("id", b"e1")],
-        commit_unix_us: 1_000_000,
         partition: Some(7),
+        ..Outbound::default()
     }
 }
 
-fn letter(event: &Outbound<'_>) -> Copy {
-    writer().compose(event, &cause("too large"), Copy::of)
+fn letter(event: &Outbound<'_>) -> LogEntry {
+    compose(event, "too large")
 }
 
 const MB: Room =
@@ -126,10 +101,10 @@ fn whatever_is_too_large_is_cut_and_the_rest_stays() {
     let cut = letter(&Outbound { headers: &[(&large, b"v"), ("h", bytes)], ..event() }).fit(&MB);
     assert_eq!(cut.text(HEADERS_DROPPED), Some(&*format!("h, {}", "ä".repeat(150))));
     // A message.
-    let cut = writer().compose(&event(), &cause(&large), Copy::of).fit(&MB);
+    let cut = compose(&event(), &large).fit(&MB);
     assert_eq!(
         (cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)),
-        (Some(2_000), Some("walrelay@host"))
+        (Some(2_000), Some("walrelay"))
     );
 }
 
@@ -210,7 +185,7 @@ proptest! {
         let event = Outbound {
             id: &id, topic: &topic, exchange: &exchange, key, value, headers: &headers, ..event()
         };
-        let whole = writer().compose(&event, &cause(&reason), Copy::of);
+        let whole = compose(&event, &reason);
         let room = Room { header_bytes, head_bytes, value_bytes };
         let cut = whole.fit(&room);
         let (head, body) = cut.bytes(header_bytes);

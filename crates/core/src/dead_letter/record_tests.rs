@@ -1,36 +1,9 @@
-use std::time::Duration;
-
 use super::super::parse::parse;
 use super::*;
-use crate::base::event::Position;
-use crate::base::lsn::Lsn;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::dead_letter::fit::{Room, fit};
-use crate::dead_letter::writer::{
-    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, KAFKA_HEADER_BYTES,
-};
-
-fn writer(value_bytes_max: usize) -> DeadLetterWriter {
-    let settings = DeadLetterSettings {
-        value_bytes_max,
-        burst_window: Duration::ZERO,
-        ..DeadLetterSettings::default()
-    };
-    DeadLetterWriter { settings, relay: "orders".to_owned(), system: Default::default() }
-}
-
-fn cause() -> DeadLetterCause {
-    DeadLetterCause {
-        class: "kafka.unknown-topic".to_owned(),
-        reason: "no such topic".to_owned(),
-        attempts: 5,
-        first_failed_unix_us: 2_000_000,
-        failed_unix_us: 3_000_000,
-        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 3 },
-        incomplete: false,
-        parks_key: true,
-    }
-}
+use crate::dead_letter::writer::{DeadLetterCause, KAFKA_HEADER_BYTES};
+use crate::testing::{dead_letter_cause, dead_letter_writer, log_entry};
 
 const HEADERS: &[(&str, &[u8])] = &[("id", b"e1"), ("bytes", &[0xff, 0])];
 
@@ -49,22 +22,14 @@ fn event() -> Outbound<'static> {
     }
 }
 
-/// The entry that a reader of the log gets for a published record.
 fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> LogEntry {
-    let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
-    LogEntry {
-        position: PartitionOffset { partition, offset },
-        written_unix_us: record.commit_unix_us,
-        key: record.key.map(<[u8]>::to_vec),
-        value: record.value.map(<[u8]>::to_vec),
-        headers: record.headers.iter().map(own).collect(),
-        event_type: record.event_type.map(str::to_owned),
-        content_type: record.content_type.map(str::to_owned),
-    }
+    LogEntry { position: PartitionOffset { partition, offset }, ..log_entry(record) }
 }
 
 fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> DeadLetter {
-    let entry = writer(value_bytes_max).compose(event, &cause(), |letter| entry(letter, 2, 17));
+    let entry =
+        dead_letter_writer(value_bytes_max)
+            .compose(event, &dead_letter_cause(), |letter| entry(letter, 2, 17));
     match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
@@ -80,7 +45,7 @@ fn what_was_written_is_read_again() {
     let letter = letter_of(&event(), 100);
     assert_eq!(letter.position, PartitionOffset { partition: 2, offset: 17 });
     let names = [&letter.event_id, &letter.topic, &letter.exchange, &letter.lsn, &letter.relay];
-    assert_eq!(names, ["e1", "orders", "outbox.events", "16/B374D848", "orders"]);
+    assert_eq!(names, ["e1", "orders", "outbox.events", "16/B374D848", "walrelay"]);
     assert_eq!((letter.error_class.as_str(), letter.attempts), ("kafka.unknown-topic", 5));
     assert_eq!(letter.error_msg, "no such topic");
     let times = [letter.commit_unix_us, letter.first_failed_unix_us, letter.failed_unix_us];
@@ -116,7 +81,7 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
     assert_eq!(cut.not_replayable(&[&letters()]), Some(NotReplayable::Cut));
     assert_eq!(cut.uncut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
-    let entry = writer(100).compose(&event(), &cause(), |letter| {
+    let entry = dead_letter_writer(100).compose(&event(), &dead_letter_cause(), |letter| {
         let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
         let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
@@ -132,8 +97,9 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
 /// The letter of the event, cut to fit into so many bytes.
 fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> DeadLetter {
     let room = Room { header_bytes: KAFKA_HEADER_BYTES, head_bytes, value_bytes: None };
-    let entry = writer(1 << 20)
-        .compose(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
+    let entry = dead_letter_writer(1 << 20).compose(event, &dead_letter_cause(), |letter| {
+        fit(letter, &room, |letter| entry(letter, 2, 17))
+    });
     match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
@@ -239,9 +205,11 @@ fn a_replay_on_a_shared_topic_names_its_consumer() {
 fn two_topics_of_one_name_do_not_share_the_ids_of_events_without_one() {
     // GIVEN letters of events without an id, at one offset of a topic and of the topic made anew
     let written_at = |failed_unix_us| {
-        let cause = DeadLetterCause { failed_unix_us, ..cause() };
+        let cause = DeadLetterCause { failed_unix_us, ..dead_letter_cause() };
         let nameless = Outbound { id: "", ..event() };
-        match parse(writer(100).compose(&nameless, &cause, |letter| entry(letter, 2, 17))) {
+        match parse(
+            dead_letter_writer(100).compose(&nameless, &cause, |letter| entry(letter, 2, 17)),
+        ) {
             LogRecord::DeadLetter(letter) => letter.event(1, None, |event| event.id.to_owned()),
             other => panic!("{other:?}"),
         }

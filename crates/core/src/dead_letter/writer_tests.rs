@@ -1,37 +1,13 @@
 use super::*;
-use crate::base::lsn::Lsn;
+use crate::testing::{dead_letter_cause, dead_letter_writer};
 
 fn event<'a>(value: &'a [u8], headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
-    Outbound {
-        exchange: "",
-        topic: "orders",
-        key: Some(b"42"),
-        value: Some(value),
-        id: "e1",
-        event_type: None,
-        content_type: None,
-        headers,
-        commit_unix_us: 1_000_000,
-        partition: None,
-    }
-}
-
-fn writer(value_bytes_max: usize) -> DeadLetterWriter {
-    let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: Default::default() }
+    let (key, value) = (Some(&b"42"[..]), Some(value));
+    Outbound { topic: "orders", key, value, id: "e1", headers, ..Outbound::default() }
 }
 
 fn cause() -> DeadLetterCause {
-    DeadLetterCause {
-        class: "kafka.message-size-too-large".to_owned(),
-        reason: "too large".to_owned(),
-        attempts: 1,
-        first_failed_unix_us: 2_000_000,
-        failed_unix_us: 3_000_000,
-        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 7 },
-        incomplete: false,
-        parks_key: false,
-    }
+    DeadLetterCause { parks_key: false, ..dead_letter_cause() }
 }
 
 fn header(letter: &Outbound<'_>, name: &str) -> Option<String> {
@@ -54,13 +30,13 @@ fn what_goes_to_the_topic_or_through_its_exchange_reaches_the_letters() {
 
 #[test]
 fn a_letter_is_the_event_untouched_with_its_fate_beside_it() {
-    writer(100).compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
+    dead_letter_writer(100).compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
         assert_eq!((letter.topic, letter.exchange), ("outbox.dlq", "outbox.dlx"));
         assert_eq!((letter.key, letter.value), (Some(&b"42"[..]), Some(&b"payload"[..])));
         assert_eq!(letter.headers[0], ("id", &b"e1"[..]));
         assert_eq!(header(letter, ORIGINAL_TOPIC).as_deref(), Some("orders"));
         assert_eq!(header(letter, LSN).as_deref(), Some("16/B374D848"));
-        assert_eq!(header(letter, ORDINAL).as_deref(), Some("7"));
+        assert_eq!(header(letter, ORDINAL).as_deref(), Some("3"));
         assert_eq!(header(letter, FAILED_AT).as_deref(), Some("1970-01-01T00:00:03.000000Z"));
         assert_eq!(header(letter, VALUE_SIZE), None);
         assert_eq!(header(letter, PARKS_KEY), None);
@@ -73,7 +49,7 @@ fn an_event_cannot_forge_its_fate() {
     let forged: [(&str, &[u8]); 3] =
         [(RESOLUTION, b"discarded"), (PARKS_KEY, b"true"), ("trace", b"t")];
     let cause = DeadLetterCause { incomplete: true, ..cause() };
-    writer(100).compose(&event(b"payload", &forged), &cause, |letter| {
+    dead_letter_writer(100).compose(&event(b"payload", &forged), &cause, |letter| {
         assert_eq!(header(letter, "trace").as_deref(), Some("t"));
         assert_eq!((header(letter, RESOLUTION), header(letter, PARKS_KEY)), (None, None));
         assert_eq!(header(letter, INCOMPLETE).as_deref(), Some("true"));
@@ -82,7 +58,7 @@ fn an_event_cannot_forge_its_fate() {
 
 #[test]
 fn a_value_that_is_too_large_is_cut_and_can_be_recognised() {
-    writer(3).compose(&event(b"abcdef", &[]), &cause(), |letter| {
+    dead_letter_writer(3).compose(&event(b"abcdef", &[]), &cause(), |letter| {
         assert_eq!(letter.value, Some(&b"abc"[..]));
         assert_eq!(header(letter, VALUE_SIZE).as_deref(), Some("6"));
         let whole = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";

@@ -1,18 +1,9 @@
 use super::*;
 
 fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
-    Outbound {
-        exchange: "",
-        topic: "outbox.dlq",
-        key: Some(b"k"),
-        value: Some(value),
-        id: "e1",
-        event_type: None,
-        content_type: None,
-        headers: &[("dlq-event-id", b"e1")],
-        commit_unix_us: 0,
-        partition: None,
-    }
+    const HEADERS: &[(&str, &[u8])] = &[("dlq-event-id", b"e1")];
+    let (topic, key, value) = ("outbox.dlq", Some(&b"k"[..]), Some(value));
+    Outbound { topic, key, value, id: "e1", headers: HEADERS, ..Outbound::default() }
 }
 
 fn event(topic: &'static str, value: &'static [u8]) -> Outbound<'static> {

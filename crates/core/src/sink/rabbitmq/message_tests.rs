@@ -1,13 +1,9 @@
-use std::time::Duration;
-
 use super::*;
-use crate::base::event::Position;
-use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{
-    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256,
-    KEY_SIZE, sha256_hex,
+    DeadLetterCause, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256, KEY_SIZE, sha256_hex,
 };
 use crate::sink::rabbitmq::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
+use crate::testing::{dead_letter_cause, dead_letter_writer};
 
 fn event<'a>() -> Outbound<'a> {
     Outbound {
@@ -19,8 +15,7 @@ fn event<'a>() -> Outbound<'a> {
         event_type: Some("Paid"),
         content_type: Some("application/json"),
         headers: &[("id", b"e-1"), ("empty", b""), ("bytes", b"\x00\xFF")],
-        commit_unix_us: 1_795_266_631_227_183,
-        partition: None,
+        ..Outbound::default()
     }
 }
 
@@ -49,16 +44,7 @@ fn everything_has_its_place() {
 
 #[test]
 fn a_message_needs_nothing_but_an_id() {
-    let bare = Outbound {
-        exchange: "",
-        key: None,
-        value: None,
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        ..event()
-    };
-    let message = copy(&bare).unwrap();
+    let message = copy(&Outbound { id: "e-1", ..Outbound::default() }).unwrap();
     assert_eq!((message.exchange(), message.body(), message.lane), ("", &b""[..], None));
     assert_eq!((message.event_type(), message.content_type()), (None, None));
 }
@@ -119,33 +105,7 @@ const TEXT_BYTES_MAX: usize = 2000;
 type Headers = Vec<(String, Vec<u8>)>;
 
 fn failed<'a>(headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
-    Outbound {
-        exchange: "outbox.events",
-        topic: "orders",
-        key: Some(b"42"),
-        value: Some(b"{}"),
-        id: "e-1",
-        event_type: Some("Paid"),
-        content_type: Some("application/json"),
-        headers,
-        commit_unix_us: 1_000_000,
-        partition: None,
-    }
-}
-
-fn writer() -> (DeadLetterWriter, DeadLetterCause) {
-    let settings = DeadLetterSettings { burst_window: Duration::ZERO, ..Default::default() };
-    let cause = DeadLetterCause {
-        class: "rabbitmq.name-too-long".to_owned(),
-        reason: "r".repeat(100_000),
-        attempts: 1,
-        first_failed_unix_us: 2_000_000,
-        failed_unix_us: 3_000_000,
-        position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
-        incomplete: false,
-        parks_key: true,
-    };
-    (DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: Default::default() }, cause)
+    Outbound { key: Some(b"42"), headers, ..event() }
 }
 
 /// The letter of the event, as it is sent.
@@ -154,9 +114,9 @@ fn letter(event: &Outbound<'_>) -> AmqpMessage {
 }
 
 fn letter_within(limits: &Limits, event: &Outbound<'_>) -> AmqpMessage {
-    let (writer, cause) = writer();
+    let cause = DeadLetterCause { reason: "r".repeat(100_000), ..dead_letter_cause() };
     let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, limits, Some(7));
-    writer.compose(event, &cause, copy).unwrap()
+    dead_letter_writer(900 << 10).compose(event, &cause, copy).unwrap()
 }
 
 fn headers(message: &AmqpMessage) -> Headers {
