@@ -35,16 +35,6 @@ pub(super) enum Refusal {
     NoExchange,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Permission {
-    /// No refusal is known.
-    Unknown,
-    /// It was refused a while ago, and must be sent alone.
-    Doubtful(Refusal),
-    /// It was refused just now.
-    Refused(Refusal),
-}
-
 impl Refusals {
     /// The broker has refused to publish, and the text says where. Text of RabbitMQ 3.10: `access to
     /// topic 'K' in exchange 'X' in vhost '/' refused for user 'U'`, or without the topic. Returns
@@ -78,19 +68,16 @@ impl Refusals {
         self.0.insert(place, (now, refusal));
     }
 
-    pub(super) fn of(&self, message: &AmqpMessage, now: Instant) -> Permission {
+    /// The refusal of its place, if one is known, and whether it still holds. A message for a place that was
+    /// refused a while ago must be sent alone.
+    pub(super) fn of(&self, message: &AmqpMessage, now: Instant) -> Option<(Refusal, bool)> {
         if self.0.is_empty() || on(Mutant::RabbitRefusalForgotten) {
-            return Permission::Unknown;
+            return None;
         }
         // One of its exchange may be older than one of its routing key.
         let refused = places(message).into_iter().filter_map(|place| self.0.get(&place));
-        let refused = refused.max_by_key(|(at, _)| *at);
-        let holds = |at: &Instant| now.saturating_duration_since(*at) < HOLDS_FOR;
-        match refused {
-            None => Permission::Unknown,
-            Some((at, refusal)) if holds(at) => Permission::Refused(refusal.clone()),
-            Some((_, refusal)) => Permission::Doubtful(refusal.clone()),
-        }
+        let (at, refusal) = refused.max_by_key(|(at, _)| *at)?;
+        Some((refusal.clone(), now.saturating_duration_since(*at) < HOLDS_FOR))
     }
 
     /// The broker has taken a message for this place. Returns whether it had refused one before.
@@ -166,14 +153,14 @@ mod tests {
         assert!(refusals.add(&refused("' in exchange 'z"), in_flight(), now).is_empty());
         assert!(refusals.0.is_empty());
         assert_eq!(refusals.add(&refused("a.b"), in_flight(), now), [1]);
-        assert!(matches!(refusals.of(&plain, now), Permission::Refused(_)));
-        assert_eq!(refusals.of(&misread, now), Permission::Unknown);
+        let holds = |refusals: &Refusals, now| refusals.of(&plain, now).map(|(_, holds)| holds);
+        assert_eq!((holds(&refusals, now), refusals.of(&misread, now)), (Some(true), None));
         // WHEN the refusal is old THEN another message may be sent alone
-        assert!(matches!(refusals.of(&plain, now + HOLDS_FOR), Permission::Doubtful(_)));
+        assert_eq!(holds(&refusals, now + HOLDS_FOR), Some(false));
         // AND the newer of two counts
         let later = now + HOLDS_FOR;
         refusals.add_missing("x", now);
         assert_eq!(refusals.add(&refused("a.b"), in_flight(), later), [1]);
-        assert!(matches!(refusals.of(&plain, later), Permission::Refused(_)));
+        assert_eq!(holds(&refusals, later), Some(true));
     }
 }

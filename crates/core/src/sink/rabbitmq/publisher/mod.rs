@@ -17,7 +17,7 @@ use super::in_flight::PublishOutcome;
 use super::limits::Limits;
 use super::message::AmqpMessage;
 use super::port::{AmqpEvent, AmqpPort, ConnectionFacts};
-use super::refusals::{Permission, Refusal, Refusals};
+use super::refusals::{Refusal, Refusals};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -379,25 +379,22 @@ impl Publisher {
                 self.cut_or_fail(sequence, message.cut_to(&limits), failure);
                 continue;
             }
-            let permission = self.refusals.of(&message, now);
-            let is_doubtful = matches!(permission, Permission::Doubtful(_));
-            match permission {
-                Permission::Unknown => {}
-                Permission::Doubtful(_) if holds_doubtful => {
+            let refusal = self.refusals.of(&message, now);
+            let is_doubtful = refusal.is_some();
+            if let Some((refusal, holds)) = refusal {
+                if !holds && holds_doubtful {
                     self.unconfirmed.set_aside(sequence);
                     self.doubtful.push(sequence);
                     self.doubtful_since.get_or_insert(now);
                     continue;
                 }
                 // Each close would send what is unanswered again.
-                Permission::Doubtful(_) if self.may_end_connection(now) => {
-                    if !self.unconfirmed.is_suspect(sequence) {
-                        self.unconfirmed.suspect(sequence);
-                        continue;
-                    }
-                }
-                Permission::Doubtful(refusal) | Permission::Refused(refusal) => {
+                if holds || !self.may_end_connection(now) {
                     self.refuse(sequence, &refusal);
+                    continue;
+                }
+                if !self.unconfirmed.is_suspect(sequence) {
+                    self.unconfirmed.suspect(sequence);
                     continue;
                 }
             }
