@@ -16,7 +16,7 @@ use lapin::{Channel, ExchangeKind};
 
 use super::connection_loss::AmqpResult;
 use super::exchanges::Existence;
-use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
+use super::fault::{ACCESS_REFUSED, PRECONDITION_FAILED};
 use super::lapin_error::loss_of;
 
 /// Queue type: a log that reading does not empty.
@@ -85,12 +85,12 @@ impl Probe {
 
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
-        existence(self.exchange_declare(name, "topic", options).await)
+        Existence::of(self.exchange_declare(name, "topic", options).await)
     }
 
     pub(super) async fn queue_exists(&self, name: &str) -> AmqpResult<Existence> {
         let options = QueueDeclareOptions { passive: true, ..Default::default() };
-        existence(self.queue_declare(name, options, FieldTable::default()).await)
+        Existence::of(self.queue_declare(name, options, FieldTable::default()).await)
     }
 
     /// Has this login the permission to publish to the exchange, which exists?
@@ -223,15 +223,6 @@ impl Probe {
         let declared =
             self.ask(async |channel| channel.queue_declare(short(name), options, arguments).await);
         declared.await.map(drop)
-    }
-}
-
-fn existence(declared: AmqpResult<()>) -> AmqpResult<Existence> {
-    match declared {
-        Ok(()) => Ok(Existence::There),
-        Err(loss) if loss.code == Some(NOT_FOUND) => Ok(Existence::Missing),
-        Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(Existence::Hidden),
-        Err(loss) => Err(loss),
     }
 }
 

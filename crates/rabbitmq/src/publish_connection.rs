@@ -18,7 +18,6 @@ use walrelay_amqp::wire::Malformed;
 use super::answer::{Answer, ReturnedMessage};
 use super::connection_loss::ConnectionLoss;
 use super::exchanges::Existence;
-use super::fault::{ACCESS_REFUSED, NOT_FOUND};
 use super::message::AmqpMessage;
 use super::outgoing::Outgoing;
 use super::port::{AmqpEvent, ConnectionFacts};
@@ -339,7 +338,8 @@ impl PublishConnection {
             }
             Event::ChannelOpened(channel) => self.push(AmqpEvent::ChannelOpened(channel)),
             Event::Answered(answer) => {
-                self.push(AmqpEvent::ExchangeAnswered(existence(answer)));
+                let declared = answer.map_err(|(code, text)| ConnectionLoss::refused(code, &text));
+                self.push(AmqpEvent::ExchangeAnswered(Existence::of(declared)));
             }
             Event::Closed { code, text } => {
                 self.awaits_close_ok = true;
@@ -368,17 +368,8 @@ impl PublishConnection {
     }
 }
 
-fn unreadable(malformed: Malformed) -> ConnectionLoss {
+pub(super) fn unreadable(malformed: Malformed) -> ConnectionLoss {
     ConnectionLoss::of(malformed.to_string())
-}
-
-fn existence(answer: Result<(), (u16, String)>) -> Result<Existence, ConnectionLoss> {
-    match answer {
-        Ok(()) => Ok(Existence::There),
-        Err((NOT_FOUND, _)) => Ok(Existence::Missing),
-        Err((ACCESS_REFUSED, _)) => Ok(Existence::Hidden),
-        Err((code, text)) => Err(ConnectionLoss::refused(code, &text)),
-    }
 }
 
 /// Appends the frames of a message, whose `timestamp` is the time of this publish.

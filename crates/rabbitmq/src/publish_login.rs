@@ -14,7 +14,7 @@ use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::dial::{self, Dialled, HostAddress, dial};
 use super::fault::COMMAND_INVALID;
 use super::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
-use super::publish_connection::PublishConnection;
+use super::publish_connection::{PublishConnection, unreadable};
 use super::settings::{RabbitLogin, RabbitSettings};
 use super::tls;
 use walrelay_base::transport::Transport;
@@ -155,10 +155,6 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> AmqpResul
         stream.flush().await
     };
     sent.await.map_err(|error| tls::loss_of(&error))
-}
-
-fn unreadable(malformed: walrelay_amqp::wire::Malformed) -> ConnectionLoss {
-    ConnectionLoss::of(malformed.to_string())
 }
 
 fn refused(error: LoginError) -> ConnectionLoss {

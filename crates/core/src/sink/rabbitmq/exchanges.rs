@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::fault::{ACCESS_REFUSED, NOT_FOUND};
 use crate::mutants::{Mutant, on};
 
 /// Exchanges that are remembered; a template can name any number of them.
@@ -23,6 +25,18 @@ pub enum Existence {
     /// From RabbitMQ 4.3 on only a login with some right on it may ask; in 4.2.6 and 4.3.0, with the
     /// right to configure it.
     Hidden,
+}
+
+impl Existence {
+    /// The outcome of a passive declaration.
+    pub fn of(declared: AmqpResult<()>) -> AmqpResult<Existence> {
+        match declared {
+            Ok(()) => Ok(Existence::There),
+            Err(ConnectionLoss { code: Some(NOT_FOUND), .. }) => Ok(Existence::Missing),
+            Err(ConnectionLoss { code: Some(ACCESS_REFUSED), .. }) => Ok(Existence::Hidden),
+            Err(loss) => Err(loss),
+        }
+    }
 }
 
 #[derive(Debug)]
