@@ -36,8 +36,6 @@ const READS_MAX: usize = 16;
 const REASON_WITHIN: Duration = Duration::from_millis(100);
 /// Channels that questions need at the same time.
 const QUESTION_CHANNELS: u16 = 2;
-/// The number of the connection itself.
-const NO_CHANNEL: u16 = 0;
 const APP_ID: &str = "walrelay";
 
 pub(super) struct PublishConnection {
@@ -347,8 +345,7 @@ impl PublishConnection {
             }
             Event::ChannelClosed { code, text } => {
                 self.is_closed = true;
-                let loss = ConnectionLoss::refused(code, &text);
-                self.answers.push((NO_CHANNEL, Answer::Closed(loss)));
+                self.push(AmqpEvent::Closed(ConnectionLoss::refused(code, &text)));
             }
         }
     }
@@ -363,7 +360,7 @@ impl PublishConnection {
 
     fn end(&mut self, loss: ConnectionLoss) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            self.answers.push((NO_CHANNEL, Answer::Closed(loss)));
+            self.push(AmqpEvent::Closed(loss));
         }
     }
 }

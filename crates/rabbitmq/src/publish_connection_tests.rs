@@ -56,18 +56,8 @@ fn connection_since(heard_at: Instant, heartbeat_s: u16) -> (PublishConnection, 
 }
 
 fn message(id: &str, body: &[u8]) -> AmqpMessage {
-    let event = Outbound {
-        exchange: "x",
-        topic: "r",
-        key: None,
-        value: Some(body),
-        id,
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 0,
-        partition: None,
-    };
+    let value = Some(body);
+    let event = Outbound { exchange: "x", topic: "r", value, id, ..Outbound::default() };
     AmqpMessage::event(&event, &Limits::default(), None).unwrap()
 }
 
@@ -168,8 +158,8 @@ fn a_confirm_behind_a_close_counts_no_more() {
     connection.read();
     connection.publish(1, &message("a", b"y"));
     assert!(connection.messages.is_empty());
-    let closed = (NO_CHANNEL, Answer::Closed(ConnectionLoss::refused(406, "no")));
-    assert_eq!(connection.next_event(), Some(AmqpEvent::Answers(vec![closed])));
+    let closed = AmqpEvent::Closed(ConnectionLoss::refused(406, "no"));
+    assert_eq!(connection.next_event(), Some(closed));
 }
 
 #[test]
@@ -320,13 +310,11 @@ proptest! {
             exchange: "x",
             topic: &names[0],
             key: key.as_deref(),
-            value: None,
             id: &names[1],
             event_type: optional[0].as_deref(),
             content_type: optional[1].as_deref(),
             headers: &headers,
-            commit_unix_us: 1,
-            partition: None,
+            ..Outbound::default()
         };
         let message = AmqpMessage::event(&event, &Limits::default(), None).unwrap();
         let mut frames = Vec::new();

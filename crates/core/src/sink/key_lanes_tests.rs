@@ -51,44 +51,6 @@ fn send_all(lanes: &mut KeyLanes<Item>) -> Vec<Sequence> {
 }
 
 #[test]
-fn one_event_of_a_key_is_in_flight_and_other_keys_flow() {
-    let mut lanes =
-        lanes(&[("0", Some("a")), ("1", Some("a")), ("2", Some("b")), ("3", None), ("4", None)]);
-    assert_eq!(send_all(&mut lanes), [0, 2, 3, 4]);
-    lanes.confirmed(2);
-    assert!(send_all(&mut lanes).is_empty());
-    lanes.confirmed(0);
-    assert_eq!(send_all(&mut lanes), [1]);
-}
-
-#[test]
-fn a_refused_event_holds_its_key_until_it_is_retried_and_confirmed() {
-    let mut lanes = lanes(&[("0", Some("a")), ("1", Some("a"))]);
-    assert_eq!(send_all(&mut lanes), [0]);
-    lanes.refused(0);
-    assert!(send_all(&mut lanes).is_empty());
-    // A lost connection changes nothing about it.
-    lanes.connection_lost(false);
-    assert!(send_all(&mut lanes).is_empty());
-    lanes.retry(0);
-    assert_eq!(send_all(&mut lanes), [0]);
-    // A second order for what is under way is none.
-    lanes.retry(0);
-    assert!(send_all(&mut lanes).is_empty());
-    lanes.confirmed(0);
-    assert_eq!(send_all(&mut lanes), [1]);
-}
-
-#[test]
-fn what_was_in_flight_is_sent_again_in_order() {
-    let mut lanes = lanes(&[("0", None), ("1", None), ("2", None), ("3", None)]);
-    assert_eq!(send_all(&mut lanes), [0, 1, 2, 3]);
-    lanes.confirmed(1);
-    lanes.connection_lost(false);
-    assert_eq!(send_all(&mut lanes), [0, 2, 3]);
-}
-
-#[test]
 fn an_event_without_an_answer_does_not_keep_others_from_being_sent_alone() {
     // GIVEN an event that stays without an answer, and a suspect
     let mut lanes = lanes(&[("0", None), ("1", None), ("2", None), ("3", None)]);
@@ -157,25 +119,6 @@ fn an_event_that_is_set_aside_keeps_no_other_waiting() {
     assert!(send_all(&mut lanes).is_empty());
     lanes.confirmed(0);
     assert_eq!(send_all(&mut lanes), [1]);
-}
-
-#[test]
-fn after_a_close_over_a_message_suspects_go_one_at_a_time_and_then_all_flow_again() {
-    let mut lanes = lanes(&[("0", None), ("1", None), ("2", None)]);
-    assert_eq!(next(&mut lanes).map(|(sequence, _)| sequence), Some(0));
-    assert_eq!(next(&mut lanes).map(|(sequence, _)| sequence), Some(1));
-    assert_eq!(lanes.lone_suspect(), None);
-    lanes.connection_lost(true);
-    assert_eq!(send_all(&mut lanes), [0]);
-    lanes.confirmed(0);
-    assert_eq!(send_all(&mut lanes), [1]);
-    // WHEN it happens again THEN it can only have been this one
-    assert_eq!(lanes.lone_suspect(), Some(1));
-    lanes.refused(1);
-    lanes.connection_lost(true);
-    assert_eq!(send_all(&mut lanes), [2]);
-    lanes.confirmed(2);
-    assert_eq!(lanes.suspects, 0);
 }
 
 #[test]

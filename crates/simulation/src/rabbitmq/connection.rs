@@ -141,11 +141,6 @@ pub(super) struct Connection {
     pub(super) late_answers: u64,
 }
 
-/// The event with which a connection ends.
-pub(super) fn closed(loss: ConnectionLoss) -> AmqpEvent {
-    AmqpEvent::Answers(vec![(0, Answer::Closed(loss))])
-}
-
 impl Connection {
     pub(super) fn new(by: (usize, u64), life: &Arc<Life>, host: usize, now_us: u64) -> Connection {
         Connection {
@@ -228,7 +223,7 @@ impl Connection {
     /// The relay's end loses the connection.
     pub(super) fn lose(&mut self, loss: ConnectionLoss) {
         self.end_of_answers();
-        self.arrived.push_back(closed(loss));
+        self.arrived.push_back(AmqpEvent::Closed(loss));
     }
 
     /// No message is written from here on, and no answer counts.
@@ -274,16 +269,11 @@ impl Connection {
     pub(super) fn deliver(&mut self) {
         let Some((_, event)) = self.down.pop_front() else { return };
         match &event {
-            AmqpEvent::Answers(_) if self.has_heard_close => {
+            AmqpEvent::Answers(_) | AmqpEvent::Closed(_) if self.has_heard_close => {
                 self.late_answers += 1;
                 return;
             }
-            AmqpEvent::Answers(answers) => {
-                let is_close = |(_, answer): &(u16, Answer)| matches!(answer, Answer::Closed(_));
-                if answers.iter().any(is_close) {
-                    self.end_of_answers();
-                }
-            }
+            AmqpEvent::Closed(_) => self.end_of_answers(),
             AmqpEvent::Blocked(_) => self.is_blocked = true,
             AmqpEvent::Unblocked => self.is_blocked = false,
             _ => {}
@@ -314,7 +304,6 @@ impl Connection {
                 self.returns += 1;
                 return 0;
             }
-            Answer::Closed(_) => return 0,
         };
         let first = if multiple { 0 } else { *tag };
         let tags: Vec<(u16, u64)> =

@@ -3,6 +3,7 @@
 
 use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
+use walrelay_core::sink::rabbitmq::port::AmqpEvent;
 
 use super::connection::{Phase, Publish, Unanswered};
 use super::server::{Forbidden, Mood, QUEUES, Server, Trouble, below};
@@ -171,7 +172,7 @@ impl Server {
         self.counts.no_exchange += u64::from(code == 404);
         self.counts.forbidden += u64::from(code == 403);
         let loss = ConnectionLoss::refused(code, &text);
-        connection.answer(now_us, number, Answer::Closed(loss));
+        connection.tell(now_us, AmqpEvent::Closed(loss));
         self.tell(|| format!("channel {number} of {by:?} is closed: {text}"));
     }
 

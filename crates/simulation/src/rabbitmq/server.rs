@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use walrelay_core::base::random::Random;
-use walrelay_core::sink::rabbitmq::answer::Answer;
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 use walrelay_core::sink::rabbitmq::exchanges::Existence;
 use walrelay_core::sink::rabbitmq::port::{AmqpEvent, ConnectionFacts};
 
-use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown, closed};
+use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown};
 use super::counts::RabbitCounts;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
@@ -207,27 +206,24 @@ impl Server {
     pub(super) fn next(&mut self, id: u64) -> Option<AmqpEvent> {
         let (event, explained) = self.connections.get_mut(&id)?.next()?;
         self.explained += explained;
-        if let AmqpEvent::Answers(answers) = &event {
-            self.hear_closes(id, answers);
+        if let AmqpEvent::Closed(loss) = &event {
+            self.hear_close(id, loss);
         }
         Some(event)
     }
 
     /// The relay hears where the login may not publish, and that it has too many channels.
-    fn hear_closes(&mut self, id: u64, answers: &[(u16, Answer)]) {
+    fn hear_close(&mut self, id: u64, loss: &ConnectionLoss) {
         let now_us = self.now_us;
         let Some(connection) = self.connections.get(&id) else { return };
         let by = (connection.relay, connection.sink);
-        for (_, answer) in answers {
-            let Answer::Closed(loss) = answer else { continue };
-            if loss.is_over_channels() {
-                self.note_over_channels(by);
-            }
-            let after = loss.text.split_once("topic '").map(|(_, after)| after);
-            if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
-                let heard = Forbidden { connection: id, at_us: now_us, has_taken_since: false };
-                self.forbidden.insert((by, topic.to_owned()), heard);
-            }
+        if loss.is_over_channels() {
+            self.note_over_channels(by);
+        }
+        let after = loss.text.split_once("topic '").map(|(_, after)| after);
+        if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
+            let heard = Forbidden { connection: id, at_us: now_us, has_taken_since: false };
+            self.forbidden.insert((by, topic.to_owned()), heard);
         }
     }
 
@@ -318,7 +314,7 @@ impl Server {
         let last = match connection.phase {
             Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
             Phase::Ended => return,
-            Phase::Open => closed(loss),
+            Phase::Open => AmqpEvent::Closed(loss),
         };
         connection.phase = Phase::Ended;
         connection.up.clear();

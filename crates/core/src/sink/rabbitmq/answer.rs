@@ -1,7 +1,5 @@
 //! Answers of a broker to publishes on a channel.
 
-use super::connection_loss::ConnectionLoss;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedMessage {
     /// The message id.
@@ -16,6 +14,4 @@ pub enum Answer {
     Confirm { tag: u64, multiple: bool, acked: bool },
     /// Comes before the confirm of the message.
     Returned(ReturnedMessage),
-    /// The channel or the connection is closed: no more answers follow on any channel.
-    Closed(ConnectionLoss),
 }

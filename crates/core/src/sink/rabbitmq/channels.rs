@@ -30,7 +30,6 @@ use super::connection_loss::ConnectionLoss;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
-use crate::base::hash::HashMap;
 use crate::base::random::Salt;
 use crate::mutants::{Mutant, on};
 
@@ -94,9 +93,7 @@ pub(super) struct PublishChannels {
     waiting: BTreeMap<Destination, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<Destination>,
-    /// The destinations of what is in flight.
-    destinations: HashMap<Sequence, Destination>,
-    /// How many messages each has in flight, on all channels.
+    /// How many messages each destination has in flight, on all channels.
     in_flight_of: BTreeMap<Destination, usize>,
     /// Destinations of what was answered since the last release.
     answered: BTreeSet<Destination>,
@@ -141,7 +138,6 @@ impl PublishChannels {
         }
         channel.in_flight.add(sequence, Arc::clone(message), now);
         self.unwritten.push_back(index);
-        self.destinations.insert(sequence, destination);
         *self.in_flight_of.entry(destination).or_default() += 1;
         Some(channel.number)
     }
@@ -186,47 +182,42 @@ impl PublishChannels {
         found
     }
 
-    /// Returns the outcomes that the answers decide, and why no more will follow: several channels may be
-    /// closed at once.
+    /// Returns the outcomes that the answers decide, and why no more will follow if one of them makes no
+    /// sense. Call [`PublishChannels::note_answered`] for each outcome.
     pub(super) fn take_answers(
         &mut self,
         answers: Vec<(u16, Answer)>,
         now: Instant,
-    ) -> (Vec<(Sequence, PublishOutcome)>, Vec<ConnectionLoss>) {
+    ) -> (Vec<(Sequence, PublishOutcome)>, Option<ConnectionLoss>) {
         let mut outcomes = Vec::with_capacity(answers.len());
-        let mut losses = Vec::new();
         for (number, answer) in answers {
-            if let Answer::Closed(loss) = answer {
-                losses.push(loss);
-                continue;
-            }
-            // What is answered after a close counts no more.
-            if !losses.is_empty() {
-                continue;
-            }
             let known = outcomes.len();
             let mut channels = self.channels.iter_mut();
             let is_meant =
                 |it: &&mut PublishChannel| it.number == number || on(Mutant::RabbitChannelIgnored);
             let Some(channel) = channels.find(is_meant) else { continue };
-            losses.extend(channel.in_flight.take_answer(answer, &mut outcomes).err());
+            if let Err(loss) = channel.in_flight.take_answer(answer, &mut outcomes) {
+                self.close();
+                return (outcomes, Some(loss));
+            }
             // A channel that gives up waiting for a queue nacks.
             let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
             if outcomes[known..].iter().any(took) {
                 (channel.is_proven, channel.answered_at) = (true, Some(now));
             }
-            outcomes[known..].iter().for_each(|(sequence, _)| self.note_answered(*sequence));
         }
-        if !losses.is_empty() {
-            self.channels.clear();
-            self.unwritten.clear();
-        }
-        (outcomes, losses)
+        (outcomes, None)
+    }
+
+    /// What is answered after a close counts no more.
+    pub(super) fn close(&mut self) {
+        self.channels.clear();
+        self.unwritten.clear();
     }
 
     /// Notes that the message is in flight no more: others for its destination may find room.
-    fn note_answered(&mut self, sequence: Sequence) {
-        let Some(destination) = self.destinations.remove(&sequence) else { return };
+    pub(super) fn note_answered(&mut self, message: &AmqpMessage) {
+        let destination = self.destination(message);
         if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

@@ -105,7 +105,6 @@ impl PublishesInFlight {
                 self.take_confirm(tag, multiple, acked, outcomes)
             }
             Answer::Returned(returned) => self.note_returned(returned),
-            Answer::Closed(loss) => Err(loss),
         }
     }
 

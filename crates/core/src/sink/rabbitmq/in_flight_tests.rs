@@ -1,10 +1,5 @@
-use std::collections::HashMap;
-
-use proptest::prelude::*;
-
 use super::*;
 use crate::sink::rabbitmq::testing::empty_message;
-use crate::testing::volume;
 
 fn message(id: &str) -> Arc<AmqpMessage> {
     Arc::new(empty_message("e", "t", id))
@@ -41,19 +36,6 @@ fn ack(tag: u64, multiple: bool) -> Answer {
 
 fn returned(id: impl ToString) -> ReturnedMessage {
     ReturnedMessage { id: id.to_string(), code: 312, text: "NO_ROUTE".to_owned() }
-}
-
-fn closed() -> ConnectionLoss {
-    ConnectionLoss::refused(406, "too large")
-}
-
-#[test]
-fn confirms_before_a_loss_are_valid() {
-    let mut in_flight = in_flight(10..14);
-    let (outcomes, end) =
-        settle(&mut in_flight, vec![ack(2, true), Answer::Closed(closed()), ack(3, false)]);
-    assert_eq!(outcomes, [(10, PublishOutcome::Confirmed), (11, PublishOutcome::Confirmed)]);
-    assert_eq!(end, Err(closed()));
 }
 
 #[test]
@@ -107,95 +89,6 @@ fn the_oldest_is_the_first_without_an_answer() {
     assert_eq!(in_flight.oldest().map(|(.., at)| at), Some(second));
     settle(&mut in_flight, vec![ack(2, false)]).1.unwrap();
     assert_eq!(in_flight.oldest().map(|(.., at)| at), None);
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Routed,
-    Nacked,
-    Unroutable,
-}
-
-fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![
-        3 => Just(Fate::Routed),
-        1 => Just(Fate::Nacked),
-        3 => Just(Fate::Unroutable),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(volume(1_000, 4_000)))]
-
-    /// A broker that returns in any order, and confirms in any order, also by ranges.
-    #[test]
-    fn every_message_meets_its_fate_whatever_the_order(
-        fates in prop::collection::vec(fate(), 1..24),
-        picks in prop::collection::vec((0u8..4, any::<prop::sample::Index>(), any::<bool>()), 200),
-    ) {
-        let mut in_flight = PublishesInFlight::default();
-        let mut sent = 0;
-        let mut to_return = Vec::new();
-        let mut open: Vec<usize> = Vec::new();
-        let mut answers = Vec::new();
-        let mut settled = HashMap::new();
-        let mut picks = picks.into_iter().cycle();
-        while sent < fates.len() || !open.is_empty() {
-            let (what, pick, looks) = picks.next().unwrap();
-            let returned_already = |to_return: &[usize], it| !to_return.contains(&it);
-            let confirmable: Vec<usize> =
-                open.iter().copied().filter(|it| returned_already(&to_return, *it)).collect();
-            match what {
-                0 if sent < fates.len() => {
-                    add(&mut in_flight, sent as Sequence, Instant::now());
-                    open.push(sent);
-                    if fates[sent] == Fate::Unroutable {
-                        to_return.push(sent);
-                    }
-                    sent += 1;
-                }
-                1 if !to_return.is_empty() => {
-                    let it = to_return.swap_remove(pick.index(to_return.len()));
-                    answers.push(Answer::Returned(returned(it)));
-                }
-                2 if !confirmable.is_empty() => {
-                    let it = confirmable[pick.index(confirmable.len())];
-                    let acked = fates[it] != Fate::Nacked;
-                    answers.push(Answer::Confirm { tag: it as u64 + 1, multiple: false, acked });
-                    open.retain(|other| *other != it);
-                }
-                3 => {
-                    // All from the oldest on that one answer can be about.
-                    let acked = open.first().is_some_and(|it| fates[*it] != Fate::Nacked);
-                    let same = open.iter().take_while(|it| {
-                        confirmable.contains(it) && (fates[**it] != Fate::Nacked) == acked
-                    });
-                    if let Some(last) = same.last().copied() {
-                        let tag = last as u64 + 1;
-                        answers.push(Answer::Confirm { tag, multiple: true, acked });
-                        open.retain(|it| *it > last);
-                    }
-                }
-                _ => {}
-            }
-            if looks || open.is_empty() {
-                let (outcomes, end) = settle(&mut in_flight, std::mem::take(&mut answers));
-                prop_assert_eq!(end, Ok(()));
-                for (sequence, outcome) in outcomes {
-                    prop_assert!(settled.insert(sequence, outcome).is_none(), "settled twice");
-                }
-            }
-        }
-        for (it, fate) in fates.iter().enumerate() {
-            let expected = match fate {
-                Fate::Routed => PublishOutcome::Confirmed,
-                Fate::Nacked => PublishOutcome::Nacked,
-                Fate::Unroutable => PublishOutcome::Returned(returned(it)),
-            };
-            prop_assert_eq!(settled.remove(&(it as Sequence)), Some(expected), "message {}", it);
-        }
-        prop_assert!(in_flight.publishes.is_empty(), "nothing is left");
-    }
 }
 
 #[test]

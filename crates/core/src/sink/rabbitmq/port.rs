@@ -32,9 +32,10 @@ pub enum AmqpEvent {
     /// The connection has taken the last byte of so many more messages, in the order in which they
     /// were handed over: the broker can answer them from here on.
     Written(usize),
-    /// The answers of the broker to publishes, each with its channel. The last of a connection that
-    /// ends is [`Answer::Closed`].
+    /// The answers of the broker to publishes, each with its channel.
     Answers(Vec<(u16, Answer)>),
+    /// A channel or the connection is closed: no more answers follow on any channel.
+    Closed(ConnectionLoss),
     /// The answer to [`AmqpPort::ask_exchange`], or the reason for which the connection must end.
     ExchangeAnswered(Result<Existence, ConnectionLoss>),
     /// In answer to [`AmqpPort::open_channel`].

@@ -207,6 +207,10 @@ impl Publisher {
         match event {
             AmqpEvent::Connected(_) | AmqpEvent::ConnectFailed(_) => {}
             AmqpEvent::Answers(answers) => self.take_answers(answers, now),
+            AmqpEvent::Closed(loss) => {
+                self.channels.close();
+                self.note_loss(loss);
+            }
             AmqpEvent::ExchangeAnswered(Ok(existence)) => self.take_existence(existence, now),
             AmqpEvent::ExchangeAnswered(Err(loss)) => self.note_loss(loss),
             AmqpEvent::Written(count) => self.channels.note_written(count, now),
@@ -423,8 +427,8 @@ impl Publisher {
 
     /// The broker has answered publishes: it has confirmed, refused or returned them.
     fn take_answers(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
-        let (outcomes, losses) = self.channels.take_answers(answers, now);
-        losses.into_iter().for_each(|loss| self.note_loss(loss));
+        let (outcomes, loss) = self.channels.take_answers(answers, now);
+        loss.into_iter().for_each(|loss| self.note_loss(loss));
         if outcomes.is_empty() {
             return;
         }
@@ -435,6 +439,7 @@ impl Publisher {
         }
         for (sequence, outcome) in outcomes {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
+            self.channels.note_answered(message);
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
                     if self.refusals.confirmed(message) {

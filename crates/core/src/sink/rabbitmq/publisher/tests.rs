@@ -1,12 +1,11 @@
-//! A publisher, a port that notes what it is asked for, and a clock that the test moves.
+//! A publisher, a port, and a clock that the test moves.
 
-use super::patience::{ANSWER_WITHIN, UNANSWERED_AFTER};
+use super::patience::ANSWER_WITHIN;
 use super::*;
 use crate::sink::Disposition;
-use crate::sink::rabbitmq::answer::ReturnedMessage;
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::fault;
-use crate::sink::rabbitmq::testing::empty_message;
+use crate::sink::rabbitmq::testing::{NotedPort, connected, empty_message};
 
 mod refusals;
 
@@ -14,50 +13,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const CHANNEL: u16 = 1;
 const TOO_LARGE: &str =
     "PRECONDITION_FAILED - message size 300 is larger than configured max size 200";
-
-#[derive(Debug, Default)]
-struct NotedPort {
-    connects: Vec<usize>,
-    disconnects: usize,
-    /// With their channels, the ids of messages.
-    sent: Vec<(u16, String)>,
-    asked: Vec<String>,
-    opened: usize,
-    /// The socket takes no message.
-    is_full: bool,
-    /// How many messages wait for the socket.
-    unwritten: usize,
-}
-
-impl AmqpPort for NotedPort {
-    fn connect(&mut self, from: usize) {
-        self.connects.push(from);
-    }
-
-    fn disconnect(&mut self) {
-        self.disconnects += 1;
-        self.unwritten = 0;
-    }
-
-    fn send(&mut self, channel: u16, message: &AmqpMessage) {
-        self.sent.push((channel, message.id().to_owned()));
-        self.unwritten += 1;
-    }
-
-    fn ask_exchange(&mut self, name: &str) {
-        self.asked.push(name.to_owned());
-    }
-
-    fn open_channel(&mut self) {
-        self.opened += 1;
-    }
-
-    fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
-        None
-    }
-
-    fn publish_until(&mut self, _until: Instant) {}
-}
 
 struct Fixture {
     publisher: Publisher,
@@ -82,15 +37,12 @@ impl Fixture {
         assert_eq!(fixture.port.asked, ["e"]);
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
         assert_eq!(fixture.sent(), ["0"]);
-        assert_eq!(fixture.confirm(1, false), [SinkReport::Confirmed(0)]);
+        assert_eq!(fixture.confirm(1), [SinkReport::Confirmed(0)]);
         fixture
     }
 
     fn connect(&mut self, channels: &[u16], channels_max: usize) {
-        let channels = channels.to_vec();
-        let facts =
-            ConnectionFacts { broker: 9, host: 0, frame_bytes: 32_768, channels, channels_max };
-        self.handle(AmqpEvent::Connected(facts));
+        self.handle(connected(channels, channels_max));
     }
 
     /// As after a loss: with one channel, and `e` exists.
@@ -128,20 +80,18 @@ impl Fixture {
         self.advance();
     }
 
-    fn confirm(&mut self, tag: u64, multiple: bool) -> Vec<SinkReport> {
-        let confirm = Answer::Confirm { tag, multiple, acked: true };
+    fn confirm(&mut self, tag: u64) -> Vec<SinkReport> {
+        let confirm = Answer::Confirm { tag, multiple: false, acked: true };
         self.handle(AmqpEvent::Answers(vec![(CHANNEL, confirm)]));
         self.publisher.reports()
     }
 
     fn lose(&mut self, text: &str) {
-        let closed = Answer::Closed(ConnectionLoss::of(text));
-        self.handle(AmqpEvent::Answers(vec![(CHANNEL, closed)]));
+        self.handle(AmqpEvent::Closed(ConnectionLoss::of(text)));
     }
 
     fn close(&mut self, code: u16, text: &str) -> Vec<SinkReport> {
-        let closed = Answer::Closed(ConnectionLoss::refused(code, text));
-        self.handle(AmqpEvent::Answers(vec![(CHANNEL, closed)]));
+        self.handle(AmqpEvent::Closed(ConnectionLoss::refused(code, text)));
         self.publisher.reports()
     }
 
@@ -149,10 +99,6 @@ impl Fixture {
     fn sent(&mut self) -> Vec<String> {
         self.port.sent.drain(..).map(|(_, id)| id).collect()
     }
-}
-
-fn confirmed(sequences: std::ops::RangeInclusive<Sequence>) -> Vec<SinkReport> {
-    sequences.map(SinkReport::Confirmed).collect()
 }
 
 /// The events that have failed, with their classes.
@@ -195,7 +141,7 @@ fn a_broker_that_is_away_is_tried_again_and_reported_once() {
     fixture.publish(&[0]);
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.publisher.reports(), []);
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(0)]);
+    assert_eq!(fixture.confirm(1), [SinkReport::Reachable, SinkReport::Confirmed(0)]);
     fixture.lose("gone");
     // AND the waits are short again
     assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
@@ -226,65 +172,13 @@ fn nothing_is_sent_to_an_exchange_before_the_broker_has_it() {
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
     // THEN it is sent once the message for the other destination has left the channel
     assert!(fixture.sent().is_empty());
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Confirmed(1)]);
+    assert_eq!(fixture.confirm(1), [SinkReport::Confirmed(1)]);
     assert_eq!(fixture.sent(), ["0"]);
     // WHEN a question fails THEN the connection is given up
     fixture.pass(3 * SECOND);
     assert_eq!(fixture.port.asked.last().map(String::as_str), Some(""));
     fixture.handle(AmqpEvent::ExchangeAnswered(Err(ConnectionLoss::of("gone"))));
     assert_eq!(fixture.port.disconnects, 1);
-}
-
-#[test]
-fn a_return_fails_its_event_and_a_nack_too() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1, 2, 3]);
-    let returned = ReturnedMessage { id: "2".to_owned(), code: 312, text: "NO_ROUTE".to_owned() };
-    fixture.handle(AmqpEvent::Answers(vec![
-        (CHANNEL, Answer::Confirm { tag: 4, multiple: false, acked: false }),
-        (CHANNEL, Answer::Returned(returned)),
-        (CHANNEL, Answer::Confirm { tag: 3, multiple: true, acked: true }),
-    ]));
-    let reports = fixture.publisher.reports();
-    assert_eq!(
-        failed(&reports),
-        [
-            (3, fault::NACK, Disposition::Transient),
-            (2, "rabbitmq.no-route", Disposition::Transient)
-        ]
-    );
-    assert!(reports.contains(&SinkReport::Confirmed(1)) && reports.len() == 3);
-    assert!(!fixture.publisher.is_empty());
-}
-
-#[test]
-fn a_blocked_broker_is_sent_nothing_and_heard() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1]);
-    assert_eq!(fixture.sent(), ["1"]);
-    fixture.handle(AmqpEvent::Blocked("low on memory".to_owned()));
-    assert!(fixture.publisher.status().is_blocked);
-    let reports = fixture.publisher.reports();
-    assert!(
-        matches!(&reports[..], [SinkReport::Unreachable(why)] if why.contains("low on memory"))
-    );
-    fixture.publish(&[2]);
-    // WHEN it confirms what it has read THEN it is no more reachable than before
-    assert_eq!(fixture.confirm(2, false), [SinkReport::Confirmed(1)]);
-    // AND a question that is not answered for long is no fault of its own
-    fixture.pass(2 * ANSWER_WITHIN);
-    assert_eq!((fixture.sent().len(), fixture.publisher.reports()), (0, vec![]));
-    fixture.handle(AmqpEvent::Unblocked);
-    assert_eq!(fixture.sent(), ["2"]);
-    // THEN the next look says so
-    fixture.pass(SECOND);
-    assert_eq!(fixture.publisher.reports(), [SinkReport::Reachable]);
-    // WHEN the connection is lost meanwhile THEN the next one is not blocked
-    fixture.handle(AmqpEvent::Blocked("low on disk".to_owned()));
-    fixture.lose("gone");
-    assert!(!fixture.publisher.status().is_blocked);
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["2"]);
 }
 
 #[test]
@@ -304,7 +198,7 @@ fn a_broker_that_answers_neither_publish_nor_question_is_reported() {
     assert!(matches!(&reports[..], [SinkReport::Unreachable(why)] if why.contains("over 30 s")));
     assert_eq!(fixture.port.asked.len(), asked + 1);
     // WHEN a confirm comes THEN that is no answer to the question, and the next look sees it
-    assert_eq!(fixture.confirm(2, false), [SinkReport::Confirmed(1)]);
+    assert_eq!(fixture.confirm(2), [SinkReport::Confirmed(1)]);
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     fixture.pass(SECOND);
     assert_eq!(fixture.publisher.reports(), [SinkReport::Reachable]);
@@ -332,28 +226,7 @@ fn a_question_is_not_overdue_for_the_time_in_which_the_broker_was_blocked() {
     assert_eq!(fixture.publisher.status().unanswered, None);
     fixture.connect_again();
     assert_eq!(fixture.publisher.reports().len(), 1);
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
-}
-
-#[test]
-fn the_message_over_which_the_broker_closes_is_found_by_sending_one_at_a_time() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1, 2, 3]);
-    assert_eq!(fixture.sent(), ["1", "2", "3"]);
-    let reports = fixture.close(406, "PRECONDITION_FAILED - invalid expiration");
-    assert_eq!(failed(&reports), []);
-    assert!(matches!(&reports[..], [SinkReport::Unreachable(_)]));
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["1"]);
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
-    assert_eq!(fixture.sent(), ["2"]);
-    // WHEN it closes over the one that is alone THEN that has failed, and no outage is reported
-    let reports = fixture.close(406, "PRECONDITION_FAILED - invalid expiration");
-    let class = "rabbitmq.precondition-failed";
-    assert_eq!((failed(&reports), reports.len()), (vec![(2, class, Disposition::Terminal)], 1));
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["3"]);
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Confirmed(3)]);
+    assert_eq!(fixture.confirm(1), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
 }
 
 #[test]
@@ -377,40 +250,6 @@ fn a_limit_that_the_broker_names_is_kept_and_the_others_are_sent_again() {
 }
 
 #[test]
-fn what_has_no_answer_at_a_loss_is_sent_again_in_order() {
-    let mut fixture = Fixture::connected();
-    let lane = |sequence: Sequence| {
-        let event = empty_message("e", "k", &sequence.to_string());
-        event.with_outbound(|event| {
-            let event = Outbound { key: Some(b"a"), ..*event };
-            AmqpMessage::event(&event, &Limits::default(), Some(5)).unwrap()
-        })
-    };
-    (1..=3).for_each(|it| fixture.publisher.publish(it, lane(it)));
-    fixture.publish(&[4, 5]);
-    // GIVEN that the first of a key and two without one are sent
-    assert_eq!(fixture.sent(), ["1", "4", "5"]);
-    // WHEN the connection is lost, and some answers have arrived before
-    let ack = |tag| (CHANNEL, Answer::Confirm { tag, multiple: false, acked: true });
-    let lost = (0, Answer::Closed(ConnectionLoss::of("reset")));
-    fixture.handle(AmqpEvent::Answers(vec![ack(3), lost]));
-    let reports = fixture.publisher.reports();
-    assert!(matches!(
-        &reports[..],
-        [SinkReport::Confirmed(4), SinkReport::Unreachable(why)] if why.contains("reset")
-    ));
-    // AND one comes later THEN that says nothing
-    fixture.handle(AmqpEvent::Answers(vec![ack(2)]));
-    assert_eq!(fixture.publisher.reports(), []);
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["1", "5"]);
-    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
-    assert_eq!(fixture.sent(), ["2"]);
-    assert_eq!(fixture.confirm(3, true), [SinkReport::Confirmed(5), SinkReport::Confirmed(2)]);
-    assert_eq!(fixture.sent(), ["3"]);
-}
-
-#[test]
 fn of_several_reasons_of_a_loss_that_with_a_code_counts() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
@@ -419,35 +258,13 @@ fn of_several_reasons_of_a_loss_that_with_a_code_counts() {
         ConnectionLoss::refused(320, "CONNECTION_FORCED"),
         ConnectionLoss::of("the broker closed the connection"),
     ];
-    let answers = losses.map(|loss| (0, Answer::Closed(loss)));
-    fixture.handle(AmqpEvent::Answers(answers.to_vec()));
+    let now = fixture.now;
+    for loss in losses {
+        fixture.publisher.handle(AmqpEvent::Closed(loss), now);
+    }
+    fixture.advance();
     let reports = fixture.publisher.reports();
     assert_eq!(reports, [SinkReport::Unreachable("CONNECTION_FORCED".to_owned())]);
-}
-
-#[test]
-fn an_answer_to_nothing_ends_the_connection() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1]);
-    let reports = fixture.confirm(7, false);
-    assert!(matches!(&reports[..], [SinkReport::Unreachable(why)] if why.contains("tag 7")));
-    assert_eq!(fixture.port.disconnects, 1);
-}
-
-#[test]
-fn nothing_is_begun_after_the_time_for_it() {
-    let mut fixture = Fixture::connected();
-    fixture.publisher.publish_until(fixture.now + SECOND);
-    fixture.publish(&[1]);
-    assert_eq!(fixture.sent(), ["1"]);
-    fixture.pass(SECOND);
-    fixture.publish(&[2]);
-    assert_eq!(fixture.sent(), Vec::<String>::new());
-    // WHEN it gets more time THEN it goes on
-    fixture.publisher.publish_until(fixture.now + SECOND);
-    fixture.advance();
-    assert_eq!(fixture.sent(), ["2"]);
-    assert_eq!(fixture.confirm(3, true), confirmed(1..=2));
 }
 
 #[test]
@@ -553,25 +370,9 @@ fn what_waits_for_the_socket_is_not_unanswered() {
     // WHEN one is confirmed that waits THEN the connection is given up
     fixture.port.is_full = true;
     fixture.publish(&[2]);
-    let reports = fixture.confirm(3, false);
+    let reports = fixture.confirm(3);
     assert!(matches!(&reports[..], [SinkReport::Unreachable(_)]), "{reports:?}");
     assert_eq!(fixture.port.disconnects, 1);
-}
-
-#[test]
-fn only_what_is_long_without_an_answer_is_noted() {
-    let mut fixture = fixture_with_all_sent();
-    let publisher = &mut fixture.publisher;
-    let (_, _, sent_at) = publisher.channels.oldest().unwrap();
-    let mut noted = |flows, after| {
-        publisher.note_unanswered(flows, sent_at + after);
-        publisher.status.unanswered.clone()
-    };
-    let (early, late) = (UNANSWERED_AFTER - Duration::from_millis(1), UNANSWERED_AFTER);
-    assert_eq!(noted(true, early), None);
-    assert_eq!(noted(true, late), Some((0, "routing key topic.0 of exchange e".to_owned())));
-    // WHEN the broker takes nothing for now THEN nothing is noted any more
-    assert_eq!(noted(false, late), None);
 }
 
 #[test]

@@ -69,14 +69,14 @@ fn a_place_that_is_refused_fails_at_once_and_is_tried_alone_later() {
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["3"]);
     // WHEN it is taken THEN the place is good again
-    fixture.confirm(1, false);
+    fixture.confirm(1);
     assert_eq!(fixture.sent(), ["4"]);
     assert!(!fixture.publisher.unconfirmed.is_suspect(4));
 }
 
-/// A publisher on a new connection, with an event 2 for a place that was refused a while ago, and an
-/// event 3 for another one.
-fn after_a_refusal() -> Fixture {
+#[test]
+fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
+    // GIVEN on a new connection an event for a place that was refused a while ago, and one for another
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
     let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
@@ -89,30 +89,12 @@ fn after_a_refusal() -> Fixture {
     fixture.connect(&[CHANNEL], 1);
     assert_eq!(fixture.port.asked.last().map(String::as_str), Some("f"));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    fixture
-}
-
-#[test]
-fn others_are_sent_and_answered_before_what_may_end_the_connection() {
-    let mut fixture = after_a_refusal();
-    assert_eq!(fixture.sent(), ["3"]);
-    fixture.pass(SECOND);
-    assert!(fixture.sent().is_empty());
-    // WHEN nothing else is to be answered THEN what may be refused is sent, alone
-    assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
-    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    assert_eq!(fixture.sent(), ["2"]);
-    assert!(fixture.publisher.unconfirmed.is_suspect(2));
-}
-
-#[test]
-fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
-    let mut fixture = after_a_refusal();
+    // THEN the other goes first
     assert_eq!(fixture.sent(), ["3"]);
     fixture.pass(DOUBTFUL_WAITS);
     // WHEN it has waited for long THEN no others are sent before it
     fixture.publisher.publish(4, empty_message("f", "k", "4"));
-    assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
+    assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(3)));
     while fixture.publisher.exchanges.asked_at().is_some() {
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     }
@@ -129,12 +111,15 @@ fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
         let text = format!(
             "ACCESS_REFUSED - access to topic '{key}' in exchange 'e' in vhost '/' refused for user 'u'"
         );
-        Answer::Closed(ConnectionLoss::refused(403, &text))
+        ConnectionLoss::refused(403, &text)
     };
     let channels = "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (2)";
-    let channels = Answer::Closed(ConnectionLoss::refused(530, channels));
-    let closes = vec![(1, refused("a")), (2, channels), (3, refused("b")), (1, refused("a"))];
-    fixture.handle(AmqpEvent::Answers(closes));
+    let channels = ConnectionLoss::refused(530, channels);
+    let (closes, now) = ([refused("a"), channels, refused("b"), refused("a")], fixture.now);
+    for loss in closes {
+        fixture.publisher.handle(AmqpEvent::Closed(loss), now);
+    }
+    fixture.advance();
     let class = "rabbitmq.access-refused";
     let reports = fixture.publisher.reports();
     let transient = Disposition::Transient;
