@@ -26,13 +26,8 @@ pub fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure
     }
 }
 
-/// Whether the broker refuses records for their time.
-fn is_refused_time(code: Code) -> bool {
-    code == Code::InvalidTimestamp
-}
-
 fn reason(code: Code, topic: &str) -> String {
-    if is_refused_time(code) {
+    if code == Code::InvalidTimestamp {
         return format!(
             "the broker answers, and topic {} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic",
             brief(topic)

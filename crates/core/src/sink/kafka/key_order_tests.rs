@@ -1,7 +1,5 @@
 use std::collections::BTreeSet;
 
-use proptest::prelude::*;
-
 use super::super::events::{Event, SendState};
 use super::super::port::TopicId;
 use super::super::record::Record;
@@ -22,7 +20,6 @@ struct NormalPath {
     order: KeyOrder,
     held: BTreeMap<Sequence, (u64, TopicId)>,
     sent: Vec<Sequence>,
-    unanswered: BTreeMap<Sequence, (u64, TopicId)>,
 }
 
 impl NormalPath {
@@ -36,11 +33,9 @@ impl NormalPath {
         self.events.add(sequence, sent(lane, to(topic)));
         self.order.handed_over(Some(lane), to(topic));
         self.sent.push(sequence);
-        self.unanswered.insert(sequence, (lane, topic));
     }
 
     fn answer(&mut self, sequence: Sequence) {
-        self.unanswered.remove(&sequence);
         let lane = self.events.remove(sequence).and_then(|event| event.lane);
         let mut released: BTreeSet<_> = self.order.answered(lane).into_iter().collect();
         while let Some(sequence) = released.pop_first() {
@@ -97,43 +92,4 @@ fn another_partition_that_an_event_asks_for_is_another_destination() {
     order.handed_over(Some(7), asks(0));
     assert!(!order.must_wait(1, Some(7), asks(0), &flight));
     assert!(order.must_wait(1, Some(7), asks(1), &flight));
-}
-
-proptest! {
-    /// Whatever is answered first: nothing is sent before all older ones of its key at other
-    /// destinations were answered, older ones of its key were sent before it, and all are sent.
-    #[test]
-    fn all_are_sent_and_none_overtakes(
-        events in prop::collection::vec((0_u64..4, 0_usize..3), 1..80),
-        answers in prop::collection::vec(0_usize..80, 0..200),
-    ) {
-        let mut path = NormalPath::default();
-        let mut next = 0;
-        let mut answers = answers.into_iter();
-        let mut answered = BTreeSet::new();
-        while answered.len() < events.len() {
-            let turn = answers.next().unwrap_or(1);
-            let before = path.sent.len();
-            if next < events.len() && (turn % 2 == 0 || path.unanswered.is_empty()) {
-                let (lane, topic) = events[next];
-                path.offer(next as Sequence, lane, topic);
-                next += 1;
-            } else {
-                let which = path.unanswered.keys().nth(turn % path.unanswered.len()).copied();
-                prop_assert!(which.is_some(), "something waits, and nothing is under path");
-                let which = which.unwrap_or_default();
-                answered.insert(which);
-                path.answer(which);
-            }
-            for sent in &path.sent[before..] {
-                let (lane, topic) = events[*sent as usize];
-                for older in 0..*sent {
-                    let (other, at) = events[older as usize];
-                    let behind = other == lane && (at == topic || answered.contains(&older));
-                    prop_assert!(other != lane || (behind && path.sent.contains(&older)));
-                }
-            }
-        }
-        prop_assert!(path.events.is_empty() && path.order.is_idle());
-    }
 }

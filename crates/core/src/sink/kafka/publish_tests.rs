@@ -6,8 +6,6 @@ use std::rc::Rc;
 
 use super::super::port::ProducerAnswers;
 use super::*;
-use crate::base::event::Position;
-use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterSettings};
 
 const RULES: &str = "a record broke a rule of the broker";
 
@@ -221,25 +219,6 @@ fn event<T>(topic: &str, key: &str, then: impl FnOnce(&Outbound<'_>) -> T) -> T 
     record.with_outbound(then)
 }
 
-fn writer() -> DeadLetterWriter {
-    let settings = DeadLetterSettings::default();
-    DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: Default::default() }
-}
-
-/// The cause of a dead letter that parks its key.
-fn parks() -> DeadLetterCause {
-    DeadLetterCause {
-        class: "kafka.invalid-record".to_owned(),
-        reason: RULES.to_owned(),
-        attempts: 1,
-        first_failed_unix_us: 1,
-        failed_unix_us: 1,
-        position: Position::default(),
-        incomplete: false,
-        parks_key: true,
-    }
-}
-
 fn broken() -> SinkReport {
     SinkReport::Broken(RULES.to_owned())
 }
@@ -278,39 +257,6 @@ fn a_producer_that_the_broker_may_have_forgotten_sends_one_event_alone_again() {
     assert_eq!(world.taken(ProducerKind::Normal), [7, 8]);
     world.publish(9, "orders", "a");
     assert_eq!(world.taken(ProducerKind::Normal), [7, 8, 9]);
-}
-
-#[test]
-fn events_of_a_refused_batch_are_suspect_and_the_next_sink_finds_the_culprit() {
-    let mut world = World::warm();
-    world.publish(3, "orders", "a");
-    world.publish(4, "orders", "b");
-    // WHEN the broker refuses both for a record
-    world.refuse_batch(&[3, 4], Code::InvalidRecord);
-    assert_eq!(world.poll(), [SinkReport::Suspect(3), SinkReport::Suspect(4), broken()]);
-    let again = publish(&mut world.sink, 5, "orders", "a");
-    assert_eq!(again, Err(PublishError::QueueFull), "nothing overtakes them");
-    // THEN the next sink sends each alone, and later events of their keys behind them
-    world.rebuild();
-    for (sequence, key) in [(3, "a"), (4, "b")] {
-        event("orders", key, |event| world.sink.publish_alone(sequence, event)).unwrap();
-    }
-    world.publish(5, "orders", "a");
-    world.poll();
-    assert_eq!(world.taken(ProducerKind::Isolated), [3, 4]);
-    assert!(world.taken(ProducerKind::Normal).is_empty());
-    // AND the one that is refused again has failed
-    world.answer(3, Some(Code::InvalidRecord));
-    world.confirm(4);
-    let reports = world.poll();
-    assert_eq!(reports.iter().find_map(failed), Some((3, Disposition::Terminal)));
-    assert!(reports.contains(&SinkReport::Confirmed(4)), "{reports:?}");
-    // AND the event behind it returns to the normal producer once it is confirmed
-    world.sink.retry(3);
-    world.poll();
-    world.confirm(3);
-    assert_eq!(world.poll(), [SinkReport::Confirmed(3)]);
-    assert_eq!(world.taken(ProducerKind::Normal), [5]);
 }
 
 #[test]
@@ -428,40 +374,6 @@ fn a_forbidden_topic_goes_through_the_isolated_producer_until_it_is_allowed() {
     world.publish(5, "orders", "a");
     world.poll();
     assert!(world.taken(ProducerKind::Isolated).is_empty());
-}
-
-#[test]
-fn what_the_sink_holds_of_a_key_is_parked_with_it() {
-    let mut world = World::warm();
-    // GIVEN two events under way to a topic, and one to another topic that waits for both
-    world.publish(3, "orders", "b");
-    world.publish(4, "orders", "b");
-    world.publish(5, "bills", "b");
-    world.publish(6, "bills", "a");
-    world.poll();
-    assert_eq!(world.taken(ProducerKind::Normal), [3, 4, 6]);
-    // WHEN the first is refused, and its dead letter parks the key
-    world.answer(3, Some(Code::InvalidRecord));
-    assert_eq!(world.poll().iter().find_map(failed), Some((3, Disposition::Terminal)));
-    world.sink.replace_with_dead_letter(3, &writer(), &parks());
-    // THEN the one that waits is not published, whatever is answered first
-    let parked =
-        |it: &SinkReport| matches!(it, SinkReport::Failed(5, it) if it.class == CLASS_PARKED);
-    let reports = world.poll();
-    assert!(reports.iter().any(parked), "{reports:?}");
-    world.confirm(4);
-    world.confirm(3);
-    (0..3).for_each(|_| drop(world.poll()));
-    assert_eq!(world.taken(ProducerKind::Normal), [6]);
-    assert!(world.taken(ProducerKind::Isolated).is_empty());
-    // AND events of the key that come once it was released wait for nothing
-    world.sink.replace_with_dead_letter(5, &writer(), &parks());
-    world.poll();
-    world.confirm(5);
-    world.poll();
-    world.publish(7, "orders", "b");
-    world.poll();
-    assert_eq!(world.taken(ProducerKind::Normal), [6, 7]);
 }
 
 #[test]
