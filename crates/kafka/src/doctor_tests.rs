@@ -9,13 +9,8 @@ fn a_cluster_that_goes_silent_is_asked_for_one_topic_only() {
     let cluster = MockCluster::new(1).unwrap();
     let topics: Vec<String> = (0..5).map(|number| format!("topic-{number}")).collect();
     topics.iter().for_each(|topic| cluster.create_topic(topic, 1, 1).unwrap());
-    let settings = KafkaSettings {
-        brokers: cluster.bootstrap_servers(),
-        properties: Default::default(),
-        topics,
-        partitions: 1,
-        replication: 1,
-    };
+    let brokers = cluster.bootstrap_servers();
+    let settings = KafkaSettings { brokers, topics, ..KafkaSettings::default() };
     let broker = KafkaBroker { settings, learned: Arc::default() };
     let (required, go_on) = (Requirements::default(), AtomicBool::new(false));
     let mut sink = open_checked(&broker, &required, &go_on).unwrap();

@@ -11,13 +11,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 fn settings(brokers: String, properties: &[(&str, &str)]) -> KafkaSettings {
     let properties = properties.iter().map(|(name, it)| ((*name).to_owned(), Secret::new(*it)));
-    KafkaSettings {
-        brokers,
-        properties: properties.collect(),
-        topics: Vec::new(),
-        partitions: 1,
-        replication: 1,
-    }
+    KafkaSettings { brokers, properties: properties.collect(), ..KafkaSettings::default() }
 }
 
 #[test]

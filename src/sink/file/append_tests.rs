@@ -13,7 +13,7 @@ fn text(parts: &[&[u8]]) -> String {
 
 #[test]
 fn what_a_crash_has_left_of_a_line_is_ended_and_nothing_is_removed() {
-    let folder = Folder::new("torn");
+    let folder = Folder::new();
     for torn in [&b"{\"topic\":\"torn"[..], b"{", b"\0\0\0\0", b"my notes"] {
         std::fs::write(folder.path("f"), [TWO, torn].concat()).unwrap();
         let mut file = AppendFile::new(&folder.path("f"));
@@ -25,7 +25,7 @@ fn what_a_crash_has_left_of_a_line_is_ended_and_nothing_is_removed() {
 
 #[test]
 fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() {
-    let folder = Folder::new("moved");
+    let folder = Folder::new();
     let mut file = AppendFile::new(&folder.path("f"));
     file.append(ONE).unwrap();
     std::fs::rename(folder.path("f"), folder.path("f.1")).unwrap();
@@ -42,7 +42,7 @@ fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() 
 #[test]
 fn whoever_renames_the_file_finds_every_line_that_was_written_before() {
     const LINES: usize = 100;
-    let folder = Folder::new("rotated");
+    let folder = Folder::new();
     let (path, rotated) = (folder.path("f"), folder.path("f.1"));
     let mut file = AppendFile::new(&path);
     let appended = AtomicUsize::new(0);
@@ -76,7 +76,7 @@ fn whoever_renames_the_file_finds_every_line_that_was_written_before() {
 
 #[test]
 fn a_second_writer_is_refused_until_the_first_is_gone() {
-    let folder = Folder::new("two");
+    let folder = Folder::new();
     let (mut first, mut second) =
         (AppendFile::new(&folder.path("f")), AppendFile::new(&folder.path("f")));
     first.append(ONE).unwrap();
@@ -89,7 +89,7 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
 
 #[test]
 fn writers_of_a_shared_file_take_turns() {
-    let folder = Folder::new("shared");
+    let folder = Folder::new();
     let mut files = [(); 2].map(|()| AppendFile::shared(&folder.path("f")));
     for file in &mut files {
         file.check().unwrap();

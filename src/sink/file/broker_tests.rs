@@ -29,9 +29,9 @@ fn assert_unusable(path: &Path, words: [&str; 2]) {
 
 #[test]
 fn a_file_that_cannot_be_written_is_a_fault_before_the_first_event() {
-    let folder = Folder::new("unusable");
+    let folder = Folder::new();
     assert_unusable(&folder.path("gone/events.jsonl"), ["No such file", "mkdir -p"]);
-    assert_unusable(&folder.0, ["cannot be used", "set sink.file.path"]);
+    assert_unusable(folder.0.path(), ["cannot be used", "set sink.file.path"]);
     let pipe = folder.path("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
     assert_unusable(&pipe, ["not a regular file", "set sink.file.path"]);
@@ -66,7 +66,7 @@ fn the_path_names_a_file_that_is_not_that_of_the_dead_letters() {
 
 #[test]
 fn a_second_relay_is_refused_and_check_may_run_beside_it() {
-    let folder = Folder::new("locked");
+    let folder = Folder::new();
     let (first, second) = (folder.broker(), folder.broker());
     let sink = start(&*first).unwrap();
     let Err(faults) = start(&*second) else { panic!("a second relay") };
@@ -79,7 +79,7 @@ fn a_second_relay_is_refused_and_check_may_run_beside_it() {
 
 #[test]
 fn dead_letters_are_read_with_other_tools() {
-    let broker = Folder::new("unread").broker();
+    let broker = Folder::new().broker();
     let Err(fault) = broker.log(&address(), ReadFrom::Beginning) else { panic!("it is read") };
     assert_eq!(
         (fault.code, fault.exit),
@@ -90,16 +90,16 @@ fn dead_letters_are_read_with_other_tools() {
 
 #[test]
 fn init_creates_the_files_once_and_check_creates_none() {
-    let folder = Folder::new("init");
+    let folder = Folder::new();
     let broker = folder.broker();
     let findings = broker.inspect(&required());
     assert!(is_sound(&findings) && findings.len() == 2, "{findings:?}");
     assert!(findings[0].text.ends_with("does not exist yet and can be created"), "{findings:?}");
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0);
     let names =
         ["events.jsonl", "outbox.dlq.jsonl"].map(|it| folder.path(it).display().to_string());
     let would = broker.prepare(&required(), true).unwrap();
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "a dry run makes nothing");
+    assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0, "a dry run makes nothing");
     let made = broker.prepare(&required(), false).unwrap();
     assert_eq!(would, made);
     assert_eq!(made, names.map(|name| format!("file {name}")));

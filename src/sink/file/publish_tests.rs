@@ -25,7 +25,7 @@ fn reports(sink: &mut FileSink, count: usize) -> Vec<SinkReport> {
 
 #[test]
 fn what_waits_is_confirmed_in_order_and_dead_letters_stand_apart() {
-    let folder = Folder::new("publish");
+    let folder = Folder::new();
     let mut sink = open(&folder);
     for sequence in 0..100 {
         let id = sequence.to_string();
@@ -43,11 +43,11 @@ fn what_waits_is_confirmed_in_order_and_dead_letters_stand_apart() {
 #[test]
 fn an_outage_confirms_nothing_loses_nothing_and_is_reported_once() {
     // GIVEN a file that is gone, with its folder
-    let folder = Folder::new("outage");
+    let folder = Folder::new();
     let mut sink = open(&folder);
     sink.publish(0, &event("0", None)).unwrap();
     assert_eq!(reports(&mut sink, 1), [SinkReport::Confirmed(0)]);
-    std::fs::remove_dir_all(&folder.0).unwrap();
+    std::fs::remove_dir_all(folder.0.path()).unwrap();
     for sequence in 1..50 {
         sink.publish(sequence, &event(&sequence.to_string(), None)).unwrap();
     }
@@ -58,7 +58,7 @@ fn an_outage_confirms_nothing_loses_nothing_and_is_reported_once() {
     let [SinkReport::Unreachable(reason)] = told.as_slice() else { panic!("{told:?}") };
     assert!(reason.contains("events.jsonl") && reason.contains("No such file"), "{reason}");
     // WHEN it is back THEN that is reported, and everything confirmed in order
-    std::fs::create_dir_all(&folder.0).unwrap();
+    std::fs::create_dir_all(folder.0.path()).unwrap();
     let confirmed = (1..50).map(SinkReport::Confirmed);
     let expected: Vec<SinkReport> = [SinkReport::Reachable].into_iter().chain(confirmed).collect();
     assert_eq!(reports(&mut sink, 50), expected);
@@ -68,7 +68,7 @@ fn an_outage_confirms_nothing_loses_nothing_and_is_reported_once() {
 #[test]
 fn nothing_is_confirmed_that_cannot_be_synced() {
     // GIVEN a file that takes every write, and whose sync fails
-    let (folder, null) = (Folder::new("unsynced"), Path::new("/dev/null"));
+    let (folder, null) = (Folder::new(), Path::new("/dev/null"));
     let settings = folder.settings();
     let unsynced = AppendFile::opened(null, std::fs::OpenOptions::new().append(true).read(true));
     let rest = AppendFile::new(&settings.dead_letters);
@@ -85,7 +85,7 @@ fn nothing_is_confirmed_that_cannot_be_synced() {
 #[test]
 fn a_sink_is_dropped_at_once_and_writes_nothing_afterwards() {
     // GIVEN a sink that waits for the lock of another writer
-    let folder = Folder::new("dropped");
+    let folder = Folder::new();
     let mut other = AppendFile::new(&folder.settings().path);
     other.append(b"{}\n").unwrap();
     let mut sink = open(&folder);
@@ -108,7 +108,7 @@ fn a_sink_is_dropped_at_once_and_writes_nothing_afterwards() {
 
 #[test]
 fn an_event_that_is_too_large_is_refused_at_once_and_its_dead_letter_is_not() {
-    let folder = Folder::new("large");
+    let folder = Folder::new();
     let mut sink = open(&folder);
     let value = vec![b'x'; 2 << 20];
     let large = event("0", Some(&value));

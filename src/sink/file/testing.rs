@@ -8,22 +8,20 @@ use super::settings::FileSettings;
 use crate::base::event::Outbound;
 use crate::base::settings::visit::section_of;
 use crate::base::settings::{Settings as _, Visit};
+use crate::base::testing::TempFolder;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::broker::{Broker, SinkSettings as _};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
-pub(super) struct Folder(pub(super) PathBuf);
+pub(super) struct Folder(pub(super) TempFolder);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Folder {
-        let folder = format!("walrelay-file-{}-{name}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+    pub(super) fn new() -> Folder {
+        Folder(TempFolder::new())
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(super) fn text(&self, name: &str) -> String {
@@ -39,12 +37,6 @@ impl Folder {
 
     pub(super) fn broker(&self) -> Arc<dyn Broker> {
         configure(&self.path("events.jsonl"), &address()).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).ok();
     }
 }
 
@@ -70,15 +62,11 @@ fn section(path: &std::path::Path) -> Visit {
 
 pub(super) fn event<'a>(id: &'a str, value: Option<&'a [u8]>) -> Outbound<'a> {
     Outbound {
-        exchange: "",
         topic: "orders",
         key: Some(b"a"),
         value,
         id,
-        event_type: None,
-        content_type: None,
-        headers: &[],
         commit_unix_us: 1_700_000_000_123_456,
-        partition: None,
+        ..Outbound::default()
     }
 }
