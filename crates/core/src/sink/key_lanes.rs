@@ -59,7 +59,6 @@ struct Entry<T> {
     suspect: bool,
     /// Was left without an answer: other suspects are sent before it.
     unanswered: bool,
-    is_dead_letter: bool,
     /// Has failed, may have failed, or is a dead letter.
     troubled: bool,
 }
@@ -133,7 +132,6 @@ impl<T: LaneItem> KeyLanes<T> {
             refused: false,
             suspect: false,
             unanswered: false,
-            is_dead_letter: false,
             troubled: false,
         };
         self.entries.insert(sequence, entry);
@@ -297,12 +295,10 @@ impl<T: LaneItem> KeyLanes<T> {
             assert_eq!(entry.item.lane(), letter.lane(), "a letter has the key of its event");
         }
         entry.item = Arc::new(letter);
-        entry.is_dead_letter = true;
         self.retry(sequence);
     }
 
-    /// Refuses the events that wait behind an event of their lane, except dead letters. Returns
-    /// them in order.
+    /// Refuses the events that wait behind an event of their lane. Returns them in order.
     pub fn refuse_behind(&mut self, sequence: Sequence) -> Vec<Sequence> {
         let lane = self.entries.get(&sequence).and_then(|entry| entry.item.lane());
         let lane = lane.and_then(|lane| self.lanes.get(&lane));
@@ -310,7 +306,7 @@ impl<T: LaneItem> KeyLanes<T> {
         for behind in lane.into_iter().flat_map(|lane| lane.members.range(sequence + 1..)) {
             let Some(entry) = self.entries.get_mut(behind) else { continue };
             let is_sent = self.ready.contains(behind) || self.in_flight.contains(behind);
-            if !is_sent && !entry.refused && !entry.is_dead_letter {
+            if !is_sent && !entry.refused {
                 entry.refused = true;
                 refused.push(*behind);
             }
