@@ -34,7 +34,7 @@ impl LogEntry {
         fit(&letter, room, log_entry)
     }
 
-    /// The bytes of headers and key, and of the value.
+    /// Counts the bytes of headers and key, and those of the value.
     fn bytes(&self, header_bytes: usize) -> (usize, usize) {
         let cost = |(name, value): (&str, &[u8])| header_cost(name, value, header_bytes);
         let headers = self.headers.iter().map(|(name, value)| cost((name, value)));

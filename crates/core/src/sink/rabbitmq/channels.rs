@@ -209,7 +209,7 @@ impl PublishChannels {
         (outcomes, None)
     }
 
-    /// What is answered after a close counts no more.
+    /// Forgets the channels: answers behind a close count no more.
     pub(super) fn close(&mut self) {
         self.channels.clear();
         self.unwritten.clear();

@@ -28,7 +28,7 @@ pub enum Existence {
 }
 
 impl Existence {
-    /// The outcome of a passive declaration.
+    /// Reads the outcome of a passive declaration.
     pub fn of(declared: AmqpResult<()>) -> AmqpResult<Existence> {
         match declared {
             Ok(()) => Ok(Existence::There),

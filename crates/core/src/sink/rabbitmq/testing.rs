@@ -14,7 +14,7 @@ pub(super) fn empty_message(exchange: &str, routing_key: &str, id: &str) -> Amqp
     AmqpMessage::event(&event, &Limits::default(), None).unwrap()
 }
 
-/// A login at broker 9.
+/// Makes the event of a login at broker 9.
 pub(super) fn connected(channels: &[u16], channels_max: usize) -> AmqpEvent {
     let channels = channels.to_vec();
     let (broker, host, frame_bytes) = (9, 0, 32_768);
