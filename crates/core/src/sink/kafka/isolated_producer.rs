@@ -138,9 +138,6 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
     /// Sends what may be sent, except what has an older event of its key in flight at the normal
     /// producer.
     pub(super) fn send(&mut self, now: Instant, normal: &Events) {
-        if !self.unreported.is_empty() {
-            return;
-        }
         self.behind.retain(|_, older| normal.get(*older).is_some());
         loop {
             let behind = &mut self.behind;
