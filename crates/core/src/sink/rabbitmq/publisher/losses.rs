@@ -51,7 +51,7 @@ impl Publisher {
         let one_at_a_time = one_at_a_time && !on(Mutant::RabbitSuspectsTogether);
         self.unconfirmed.connection_lost(one_at_a_time);
         if !on(Mutant::RabbitTagsOfOldConnection) {
-            self.channels = PublishChannels::default();
+            self.channels = PublishChannels::new(self.salt);
         }
         self.exchanges = KnownExchanges::default();
         self.status.unanswered = None;

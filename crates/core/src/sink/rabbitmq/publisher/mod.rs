@@ -108,6 +108,7 @@ impl Publisher {
     /// Waits and hashes are drawn from the seed.
     pub fn new(address: AmqpAddress, seed: u64) -> Publisher {
         let mut random = Random::new(seed);
+        let (backoff_seed, salt) = (random.number(), random.salt());
         Publisher {
             address,
             unconfirmed: KeyLanes::default(),
@@ -115,9 +116,9 @@ impl Publisher {
             doubtful: Vec::new(),
             doubtful_since: None,
             doubtful_beside_unanswered: None,
-            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
+            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, backoff_seed),
             connection: Connection::Away { connect_at: None },
-            channels: PublishChannels::default(),
+            channels: PublishChannels::new(salt),
             exchanges: KnownExchanges::default(),
             overdue: false,
             status: PublisherStatus::default(),
@@ -125,7 +126,7 @@ impl Publisher {
             waiting_reason: None,
             channels_max: CHANNELS_MAX,
             next_host: 0,
-            salt: random.salt(),
+            salt,
             reports: Vec::new(),
         }
     }
@@ -269,9 +270,6 @@ impl Publisher {
         self.next_host = facts.host + 1;
         self.status.broker = facts.broker;
         self.status.limits.frame_bytes = facts.frame_bytes;
-        if !on(Mutant::RabbitTagsOfOldConnection) {
-            self.channels = PublishChannels::new(self.salt);
-        }
         facts.channels.iter().for_each(|number| self.channels.add(*number));
         self.connection = Connection::Open(OpenConnection {
             channels: facts.channels.len(),
