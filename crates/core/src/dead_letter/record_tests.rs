@@ -2,7 +2,7 @@ use super::super::parse::parse;
 use super::*;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::dead_letter::fit::{Room, fit};
-use crate::dead_letter::writer::{DeadLetterCause, KAFKA_HEADER_BYTES};
+use crate::dead_letter::writer::KAFKA_HEADER_BYTES;
 use crate::testing::{dead_letter_cause, dead_letter_writer, log_entry};
 
 const HEADERS: &[(&str, &[u8])] = &[("id", b"e1"), ("bytes", &[0xff, 0])];
@@ -67,13 +67,6 @@ fn the_event_is_as_it_was_and_says_that_it_is_a_replay() {
         assert_eq!(again.headers[..2], *HEADERS);
         assert_eq!(again.headers[2..], [("dlq-replay-count", &b"2"[..])]);
     });
-}
-
-#[test]
-fn what_an_event_brings_of_our_names_is_not_believed() {
-    let letter = letter_of(&event(), 100).event(3, None, |again| letter_of(again, 100));
-    assert_eq!(letter.replays, 0);
-    assert!(letter.headers.iter().all(|(name, _)| !name.starts_with("dlq-")));
 }
 
 #[test]
@@ -173,6 +166,7 @@ fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
 #[test]
 fn events_without_an_id_are_told_apart_by_their_place() {
     let nameless = letter_of(&Outbound { id: "", ..event() }, 100);
+    // The time tells a topic from one that is made anew under the same name.
     assert_eq!(nameless.event_id, "@2:17@1970-01-01T00:00:03.000000Z");
     let same = letter_of(&event(), 100);
     let behind = DeadLetter { ordinal: 1, ..same.clone() };
@@ -199,25 +193,6 @@ fn a_replay_on_a_shared_topic_names_its_consumer() {
     let of_relay = DeadLetter { relay: "walrelay@host".to_owned(), ..own.clone() };
     assert_eq!(of_relay.consumer("outbox.dlq"), None);
     assert_eq!(own.consumer("billing.letters"), None);
-}
-
-#[test]
-fn two_topics_of_one_name_do_not_share_the_ids_of_events_without_one() {
-    // GIVEN letters of events without an id, at one offset of a topic and of the topic made anew
-    let written_at = |failed_unix_us| {
-        let cause = DeadLetterCause { failed_unix_us, ..dead_letter_cause() };
-        let nameless = Outbound { id: "", ..event() };
-        match parse(
-            dead_letter_writer(100).compose(&nameless, &cause, |letter| entry(letter, 2, 17)),
-        ) {
-            LogRecord::DeadLetter(letter) => letter.event(1, None, |event| event.id.to_owned()),
-            other => panic!("{other:?}"),
-        }
-    };
-    // THEN a consumer that remembers the first replay does not take the second for it
-    assert_ne!(written_at(3_000_000), written_at(4_000_000));
-    // AND each reading finds the same
-    assert_eq!(written_at(3_000_000), written_at(3_000_000));
 }
 
 #[test]
