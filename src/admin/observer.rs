@@ -1,7 +1,7 @@
 //! Looks at the relay once a second: for the log and metrics, for `/status` with rates, for `/history`, and
 //! for the service manager.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +17,7 @@ use super::history::{Counters, Gauges, History, LOOKS_PER_SAMPLE};
 use super::notices::Notices;
 use super::status::{self, AdminView};
 use crate::base::clock::unix_now_us;
+use crate::base::lock::locked;
 use crate::health::Health;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,10 +55,6 @@ impl Observer {
         self.view.judge();
     }
 
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn look(&self) -> Health {
         let AdminView { metrics, slot, clock, .. } = &*self.view;
         // The state is judged each time, so that metrics and log follow it without a probe.
@@ -67,12 +64,12 @@ impl Observer {
             state: health.state.text(),
             ..Gauges::read(metrics, &facts.pass, slot.is_some())
         };
-        self.history().look(Counters::read(metrics, clock()), gauges);
+        locked(&self.history).look(Counters::read(metrics, clock()), gauges);
         health
     }
 
     pub(super) fn status(&self) -> Value {
-        let (rates, latency) = self.history().recent();
+        let (rates, latency) = locked(&self.history).recent();
         let mut status = status::to_json(&self.view);
         status["rates"] = json!(rates);
         status["latency_ms"] = json!(latency);
@@ -105,7 +102,7 @@ async fn show_history(
         let text = "not understood; try /history or /history?since=SECONDS, a Unix time\n";
         return answer(StatusCode::BAD_REQUEST, TEXT, text.to_owned());
     };
-    let history = observer.history();
+    let history = locked(&observer.history);
     let seconds = LOOK_EVERY.as_secs() * LOOKS_PER_SAMPLE as u64;
     let history = json!({ "interval_seconds": seconds, "samples": history.samples_since(since) });
     answer(StatusCode::OK, JSON, format!("{history}\n"))

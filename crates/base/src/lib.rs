@@ -16,6 +16,6 @@ pub mod transport;
 pub mod web;
 
 pub use walrelay_core::base::{
-    backoff, encoding, error, event, figures, finding, fingerprint, lsn, readiness, settings, stop,
-    template, text, time,
+    backoff, encoding, error, event, figures, finding, fingerprint, lock, lsn, readiness, settings,
+    stop, template, text, time,
 };

@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use crate::base::clock::{SteadyClock, steady_clock};
 use crate::base::error::{Exit, Fault};
+use crate::base::lock::locked;
 use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::base::time::rfc3339;
@@ -187,10 +188,6 @@ impl HttpJob {
             "error": fault.map(Fault::to_json),
         })
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

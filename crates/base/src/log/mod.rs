@@ -4,7 +4,7 @@
 //! `queue`); other commands do.
 
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -15,6 +15,7 @@ pub use self::line::{AUDIT, Style};
 use self::queue::LogQueue;
 use self::repeats::Repeats;
 use super::error::Fault;
+use super::lock::locked;
 use super::runtime;
 
 mod line;
@@ -100,13 +101,9 @@ impl Log {
         self.write(line.as_bytes()).ok();
     }
 
-    fn repeats(&self) -> MutexGuard<'_, Repeats> {
-        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes how many lines were not written in periods that are over; with `all` in the others as well.
     fn write_counts(&self, now: Instant, all: bool) {
-        let counts = self.repeats().take_counts(now, all);
+        let counts = locked(&self.repeats).take_counts(now, all);
         counts.iter().for_each(|line| self.write_line(&line.text()));
     }
 
@@ -116,7 +113,7 @@ impl Log {
             return true;
         }
         let kind = (metadata.name(), Line::codes_of(self.style, event));
-        self.repeats().permit(kind, now, || Line::sample_of(self.style, event))
+        locked(&self.repeats).permit(kind, now, || Line::sample_of(self.style, event))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod fingerprint;
 pub mod hash;
 pub mod headers;
 pub mod json_path;
+pub mod lock;
 pub mod lsn;
 pub mod random;
 pub mod readiness;

@@ -7,12 +7,13 @@
 //! as the process lives, because a gap may open and close between two connections; and
 //! longer than that where there is a [`PublicationKeeper`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{publication, tables};
 use crate::base::encoding::hex;
 use crate::base::error::{Doubt, Fault};
 use crate::base::finding::faults;
+use crate::base::lock::locked;
 use crate::base::lsn::Lsn;
 use crate::base::stop::{PUBLICATION_RECREATED, TABLE_UNLOGGED};
 use crate::source::faults::{publication_problem, republish_sql};
@@ -319,7 +320,7 @@ impl KnownPublication {
         settings: &SourceSettings,
         sound: bool,
     ) -> Comparison {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.known);
         let keep = |kept: &KeptPublication, changed| {
             let Some(keeper) = &self.keeper else { return };
             if changed {

@@ -5,11 +5,12 @@
 //! changed. No judgement depends on that, because every limit is longer than a pass.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::slot_pin::SlotPin;
 use super::{Pass, Phase};
+use walrelay_base::lock::locked;
 use walrelay_base::lsn::Lsn;
 use walrelay_base::stop::Stop;
 use walrelay_base::text::truncated;
@@ -77,8 +78,8 @@ impl Facts {
         Snapshot {
             server_lsn: lsn(&self.server_lsn),
             slot_confirmed_lsn: lsn(&self.slot_confirmed_lsn),
-            unanswered_since_ms: *held(&self.unanswered_since_ms),
-            ..*held(&self.snapshot)
+            unanswered_since_ms: *locked(&self.unanswered_since_ms),
+            ..*locked(&self.snapshot)
         }
     }
 
@@ -90,23 +91,23 @@ impl Facts {
 
     /// The slot watch asks Postgres. Its earliest question without an answer counts.
     pub fn postgres_asked(&self, now_ms: u64) {
-        held(&self.unanswered_since_ms).get_or_insert(now_ms);
+        locked(&self.unanswered_since_ms).get_or_insert(now_ms);
     }
 
     /// Postgres has answered, be it with an error.
     pub fn postgres_answered(&self) {
-        *held(&self.unanswered_since_ms) = None;
+        *locked(&self.unanswered_since_ms) = None;
     }
 
     /// The reason that keeps the slot's `restart_lsn` from moving.
     pub fn pin(&self) -> Option<SlotPin> {
-        held(&self.pin).clone()
+        locked(&self.pin).clone()
     }
 
     /// The effect of a time without a reader on the slot at `now_ms`. Without a session the relay
     /// does not read it, and may not be able to look either.
     pub fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
-        let SlotIdle { timeout, seen_ms } = (*held(&self.idle))?;
+        let SlotIdle { timeout, seen_ms } = (*locked(&self.idle))?;
         use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused};
         let has_no_session = matches!(
             self.snapshot().pass.phase,
@@ -118,36 +119,32 @@ impl Facts {
     }
 
     pub(super) fn set_idle_timeout(&self, timeout: Option<IdleTimeout>, seen_ms: u64) {
-        *held(&self.idle) = timeout.map(|timeout| SlotIdle { timeout, seen_ms });
+        *locked(&self.idle) = timeout.map(|timeout| SlotIdle { timeout, seen_ms });
     }
 
     pub(super) fn set_pin(&self, pin: Option<SlotPin>) {
-        *held(&self.pin) = pin;
+        *locked(&self.pin) = pin;
     }
 
     /// Why the process waits to be resumed.
     pub fn stop(&self) -> Option<Stop> {
-        held(&self.stop).clone()
+        locked(&self.stop).clone()
     }
 
     pub fn set_stop(&self, stop: Option<Stop>) {
-        *held(&self.stop) = stop;
+        *locked(&self.stop) = stop;
     }
 
     /// Their writer, for the loop that begins at `now_ms`; the one before has ended.
     pub fn recorder(self: &Arc<Facts>, now_ms: u64) -> FactsWriter {
         let now = begun(now_ms);
-        *held(&self.snapshot) = now;
+        *locked(&self.snapshot) = now;
         FactsWriter { facts: Arc::clone(self), now }
     }
 
     pub fn note(&self) -> String {
-        held(&self.note).clone()
+        locked(&self.note).clone()
     }
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The facts that are known of a loop that begins at `now_ms`.
@@ -211,7 +208,7 @@ impl FactsWriter {
         self.now.heartbeat_ms = now_ms;
         if phase != self.now.pass.phase {
             (self.now.pass.phase, self.now.phase_since_ms) = (phase, now_ms);
-            *held(&self.facts.snapshot) = self.now;
+            *locked(&self.facts.snapshot) = self.now;
         } else if let Ok(mut shared) = self.facts.snapshot.try_lock() {
             *shared = self.now;
         }
@@ -220,7 +217,7 @@ impl FactsWriter {
     /// Notes the reason for the current state, never a secret; empty when there is none. To be
     /// called when the state changes and not in every pass, because it waits for readers.
     pub fn note(&mut self, sentence: &str) {
-        truncated(sentence, NOTE_BYTES_MAX).clone_into(&mut held(&self.facts.note));
+        truncated(sentence, NOTE_BYTES_MAX).clone_into(&mut locked(&self.facts.note));
     }
 }
 
@@ -232,6 +229,6 @@ fn keep_since(since: &mut Option<u64>, began: Option<u64>) {
 impl Drop for FactsWriter {
     /// A data thread that has panicked must not look healthy until its heartbeat is missed.
     fn drop(&mut self) {
-        held(&self.facts.snapshot).pass.phase = Phase::Stopped;
+        locked(&self.facts.snapshot).pass.phase = Phase::Stopped;
     }
 }

@@ -11,6 +11,7 @@
 use std::sync::Mutex;
 
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, Registry, TextEncoder};
+use walrelay_base::lock::locked;
 use walrelay_measure::process;
 
 pub mod instrument;
@@ -230,7 +231,7 @@ impl Metrics {
 
     /// The lock keeps two readers from adding the same difference to the counter of CPU time.
     fn read_process(&self) {
-        let _one_reader = self.process_read.lock().unwrap_or_else(|broken| broken.into_inner());
+        let _one_reader = locked(&self.process_read);
         let Some((resident_bytes, cpu_seconds)) = process::own_usage() else { return };
         self.process_resident_memory_bytes.set(resident_bytes as f64);
         let more = cpu_seconds - self.process_cpu_seconds.get();

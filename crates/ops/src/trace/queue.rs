@@ -2,7 +2,7 @@
 //! is no room is dropped and counted.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::span::FinishedSpan;
 use crate::metrics::Metrics;
+use walrelay_base::lock::locked;
 
 /// Spans that wait; one has some hundred bytes.
 const SPANS_MAX: usize = 8192;
@@ -32,7 +33,7 @@ impl SpanQueue {
 
     /// Called on the data thread. The exporter is woken once for each batch.
     pub(super) fn push(&self, span: FinishedSpan) {
-        let mut spans = self.lock();
+        let mut spans = locked(&self.spans);
         if spans.len() == SPANS_MAX {
             self.metrics.spans_dropped.inc();
             return;
@@ -55,13 +56,13 @@ impl SpanQueue {
 
     /// Moves the oldest spans into `batch`, which is empty.
     pub(super) fn take(&self, batch: &mut Vec<FinishedSpan>) {
-        let mut spans = self.lock();
+        let mut spans = locked(&self.spans);
         let count = spans.len().min(BATCH_SPANS_MAX);
         batch.extend(spans.drain(..count));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        locked(&self.spans).len()
     }
 
     /// Waits until a batch is full, until the queue is closed, or at most so long.
@@ -73,9 +74,5 @@ impl SpanQueue {
     pub(super) async fn closed(&self) {
         // Its sender is in this queue, so it cannot fail.
         let _closed = self.is_closed.subscribe().wait_for(|closed| *closed).await.is_ok();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<FinishedSpan>> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
