@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::event::{EventLetter, TRACEPARENT};
+use super::event::{EventLetter, Sighting, TRACEPARENT};
 use super::request::{Wanted, WantedSpellings};
 use crate::base::error::Fault;
 use crate::base::figures::counted;
@@ -17,23 +17,12 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Dead letters that are kept, the newest.
 const LETTERS_MAX: usize = 200;
 
-/// A dead letter with what it says of its event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FoundLetter {
-    pub(super) event_id: String,
-    pub(super) key: Option<String>,
-    pub(super) lsn: Option<Lsn>,
-    pub(super) commit_unix_us: i64,
-    pub(super) traceparent: Option<String>,
-    pub(super) letter: EventLetter,
-}
-
 pub(super) fn letters(
     topic: &DeadLetterTopic<'_>,
     wanted: &WantedSpellings<'_>,
     from: ReadFrom,
     limits: &SearchLimits<'_>,
-) -> Result<(Vec<FoundLetter>, SearchReport), Fault> {
+) -> Result<(Vec<Sighting<EventLetter>>, SearchReport), Fault> {
     let mut reader = topic.reader(from)?;
     let (mut index, mut letters) = (DeadLetterIndex::default(), Vec::new());
     let mut report = SearchReport::default();
@@ -95,16 +84,16 @@ fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
     }
 }
 
-fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<FoundLetter> {
+fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<Sighting<EventLetter>> {
     let known = index.known(letter)?;
     let header = letter.headers.iter().find(|(name, _)| name == TRACEPARENT);
-    Some(FoundLetter {
+    Some(Sighting {
         event_id: letter.event_id.clone(),
         key: letter.key.as_ref().map(|key| key.name()),
         lsn: letter.lsn.parse().ok().filter(|lsn: &Lsn| !lsn.is_zero()),
-        commit_unix_us: letter.commit_unix_us,
+        commit_unix_us: Some(letter.commit_unix_us),
         traceparent: header.map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
-        letter: EventLetter {
+        of: EventLetter {
             attempts: letter.attempts,
             error_class: letter.error_class.clone(),
             error_msg: letter.error_msg.clone(),

@@ -74,6 +74,17 @@ pub(crate) struct PublishedRecord {
     pub(crate) written_unix_us: i64,
 }
 
+/// A record or a dead letter, and what it says of its event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sighting<T> {
+    pub(super) event_id: String,
+    pub(super) key: Option<String>,
+    pub(super) lsn: Option<Lsn>,
+    pub(super) commit_unix_us: Option<i64>,
+    pub(super) traceparent: Option<String>,
+    pub(super) of: T,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventLetter {
     pub(crate) attempts: u32,
@@ -210,6 +221,15 @@ impl FoundEvent {
             && id.bytes().all(|byte| byte.is_ascii_hexdigit())
             && id.bytes().any(|byte| byte != b'0');
         is_id.then_some(id)
+    }
+
+    /// Adds what a sighting says of it, of which the first counts, and returns what was seen.
+    pub(super) fn learn<T>(&mut self, sighting: Sighting<T>) -> T {
+        self.key = self.key.take().or(sighting.key);
+        self.lsn = self.lsn.or(sighting.lsn);
+        self.commit_unix_us = self.commit_unix_us.or(sighting.commit_unix_us);
+        self.traceparent = self.traceparent.take().or(sighting.traceparent);
+        sighting.of
     }
 
     pub(crate) fn judge(&mut self, slot: Option<&SlotPosition>, read: Completeness) {

@@ -1,8 +1,7 @@
 //! The records of the events that are looked for, picked out of what a broker holds. Pure.
 
-use super::event::{PublishedRecord, TRACEPARENT};
+use super::event::{PublishedRecord, Sighting, TRACEPARENT};
 use super::request::{Wanted, WantedSpellings};
-use crate::base::lsn::Lsn;
 use crate::base::text::shown;
 use crate::base::time::parse_rfc3339;
 use crate::sink::search::StoredRecord;
@@ -12,21 +11,10 @@ pub(super) const RECORDS_MAX: usize = 200;
 /// The event id is the header `id`; in CloudEvents of other producers only the second or third.
 const ID_HEADERS: [&str; 3] = ["id", "ce_id", "cloudEvents_id"];
 
-/// A record with what it says of its event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FoundRecord {
-    pub(super) event_id: String,
-    pub(super) key: Option<String>,
-    pub(super) lsn: Option<Lsn>,
-    pub(super) commit_unix_us: Option<i64>,
-    pub(super) traceparent: Option<String>,
-    pub(super) record: PublishedRecord,
-}
-
 #[derive(Debug)]
 pub(super) struct RecordFilter<'a> {
     wanted: &'a WantedSpellings<'a>,
-    pub(super) found: Vec<FoundRecord>,
+    pub(super) found: Vec<Sighting<PublishedRecord>>,
     pub(super) is_cut: bool,
 }
 
@@ -53,13 +41,13 @@ impl<'a> RecordFilter<'a> {
         else {
             return;
         };
-        self.found.push(FoundRecord {
+        self.found.push(Sighting {
             event_id: id.to_owned(),
             key: record.key.map(shown),
             lsn: header("lsn").and_then(|text| text.parse().ok()),
             commit_unix_us: header("commit_ts").and_then(|text| parse_rfc3339(&text)),
             traceparent: header(TRACEPARENT),
-            record: PublishedRecord {
+            of: PublishedRecord {
                 topic: record.topic.to_owned(),
                 partition: record.partition,
                 offset: record.offset,

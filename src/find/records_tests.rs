@@ -35,7 +35,7 @@ fn a_record_is_known_by_its_id_and_says_what_it_knows() {
     assert_eq!(found[0].key.as_deref(), Some("k\\u{1b}"));
     assert_eq!(found[0].lsn, Some("0/A".parse().unwrap()));
     assert_eq!(found[0].commit_unix_us, parse_rfc3339(time));
-    assert_eq!((found[0].record.partition, found[0].record.offset), (2, 7));
+    assert_eq!((found[0].of.partition, found[0].of.offset), (2, 7));
     assert_eq!((found[1].lsn, found[1].commit_unix_us), (None, None));
 }
 
@@ -53,5 +53,5 @@ fn of_a_key_the_last_records_are_kept() {
     }
     let RecordFilter { found, is_cut, .. } = filter;
     assert_eq!((found.len(), is_cut), (RECORDS_MAX, true));
-    assert_eq!(found.last().unwrap().record.offset, count - 1);
+    assert_eq!(found.last().unwrap().of.offset, count - 1);
 }

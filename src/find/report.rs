@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::dead_letters::FoundLetter;
-use super::event::{Completeness, EventState, FoundEvent, OutboxRow, SlotPosition};
-use super::records::FoundRecord;
+use super::event::{
+    Completeness, EventLetter, EventState, FoundEvent, OutboxRow, PublishedRecord, Sighting,
+    SlotPosition,
+};
 use super::sentences::sentences;
-use crate::base::lsn::Lsn;
 use crate::base::text::shown;
 use crate::base::time::rfc3339;
 
@@ -39,48 +39,33 @@ impl FindReport {
     pub(super) fn add(
         &mut self,
         rows: Vec<OutboxRow>,
-        letters: Vec<FoundLetter>,
-        records: Vec<FoundRecord>,
+        letters: Vec<Sighting<EventLetter>>,
+        records: Vec<Sighting<PublishedRecord>>,
         read: Completeness,
     ) {
         let mut events: BTreeMap<String, FoundEvent> = BTreeMap::new();
-        let mut of = |id: String, then: &mut dyn FnMut(&mut FoundEvent)| {
-            let new = || FoundEvent { id: id.clone(), ..FoundEvent::default() };
-            then(events.entry(id.clone()).or_insert_with(new));
-        };
-        let mut others = Vec::new();
         for row in rows {
-            of(row.id.clone(), &mut |event| match &event.row {
-                None => {
-                    event.key = row.key.as_deref().map(shown);
-                    event.commit_unix_us = row.committed_unix_us;
-                    event.row = Some(row.clone());
-                }
-                Some(_) => others.push(format!(
-                    "another row of event {} in {}: one row is shown",
-                    row.id, row.table
-                )),
-            });
+            let event = event_of(&mut events, &row.id);
+            if event.row.is_some() {
+                let (id, table) = (row.id, row.table);
+                let another = format!("another row of event {id} in {table}: one row is shown");
+                self.not_searched.push(another);
+                continue;
+            }
+            event.key = row.key.as_deref().map(shown);
+            event.commit_unix_us = row.committed_unix_us;
+            event.row = Some(row);
         }
-        for it in letters {
-            of(it.event_id, &mut |event| {
-                learn(
-                    event,
-                    it.key.as_ref(),
-                    it.lsn,
-                    Some(it.commit_unix_us),
-                    it.traceparent.as_ref(),
-                );
-                event.letters.push(it.letter.clone());
-            });
+        for letter in letters {
+            let event = event_of(&mut events, &letter.event_id);
+            let letter = event.learn(letter);
+            event.letters.push(letter);
         }
-        for it in records {
-            of(it.event_id, &mut |event| {
-                learn(event, it.key.as_ref(), it.lsn, it.commit_unix_us, it.traceparent.as_ref());
-                event.records.push(it.record.clone());
-            });
+        for record in records {
+            let event = event_of(&mut events, &record.event_id);
+            let record = event.learn(record);
+            event.records.push(record);
         }
-        self.not_searched.append(&mut others);
         self.events = events.into_values().collect();
         self.events.sort_by_key(FoundEvent::order);
         if let Some(more) = self.events.len().checked_sub(EVENTS_MAX).filter(|more| *more > 0) {
@@ -147,18 +132,9 @@ impl FindReport {
     }
 }
 
-/// Adds the facts of a record at the broker; the first that says one counts.
-fn learn(
-    event: &mut FoundEvent,
-    key: Option<&String>,
-    lsn: Option<Lsn>,
-    commit_unix_us: Option<i64>,
-    traceparent: Option<&String>,
-) {
-    event.key = event.key.take().or(key.cloned());
-    event.lsn = event.lsn.or(lsn);
-    event.commit_unix_us = event.commit_unix_us.or(commit_unix_us);
-    event.traceparent = event.traceparent.take().or(traceparent.cloned());
+fn event_of<'a>(events: &'a mut BTreeMap<String, FoundEvent>, id: &str) -> &'a mut FoundEvent {
+    let new = || FoundEvent { id: id.to_owned(), ..FoundEvent::default() };
+    events.entry(id.to_owned()).or_insert_with(new)
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
 use super::*;
-use crate::find::event::{EventLetter, PublishedRecord};
 
 const ALL: Completeness = Completeness { letters_read: true, searched_all: true };
 
@@ -14,20 +13,21 @@ fn row(id: &str, unix_us: i64) -> OutboxRow {
     }
 }
 
-fn record(id: &str, offset: i64) -> FoundRecord {
-    FoundRecord {
+fn record(id: &str, offset: i64) -> Sighting<PublishedRecord> {
+    Sighting {
         event_id: id.to_owned(),
         lsn: Some("0/A".parse().unwrap()),
         commit_unix_us: Some(2),
-        record: PublishedRecord { topic: "t".to_owned(), offset, ..PublishedRecord::default() },
-        ..FoundRecord::default()
+        of: PublishedRecord { topic: "t".to_owned(), offset, ..PublishedRecord::default() },
+        ..Sighting::default()
     }
 }
 
 #[test]
 fn what_is_known_of_an_event_comes_together() {
-    let letter = EventLetter { attempts: 5, state: "replayed", ..EventLetter::default() };
-    let letter = FoundLetter { event_id: "b".to_owned(), letter, ..FoundLetter::default() };
+    let of = EventLetter { attempts: 5, state: "replayed", ..EventLetter::default() };
+    let (event_id, commit_unix_us) = ("b".to_owned(), Some(0));
+    let letter = Sighting { event_id, commit_unix_us, of, ..Sighting::default() };
     let mut report = FindReport::default();
     let records = vec![record("a", 1), record("a", 2), record("c", 3)];
     report.add(vec![row("a", 1), row("b", 9), row("b", 9)], vec![letter], records, ALL);
