@@ -26,7 +26,7 @@ pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     };
     let fault = listen_fault(listen, &error);
     let holder = match error.kind() {
-        ErrorKind::AddrInUse => match status(listen) {
+        ErrorKind::AddrInUse => match status(listen, ANSWER_WITHIN) {
             Err(NoAnswer::Late(limit)) => return Finding::fail(silent(fault, listen, limit)),
             answered => answered.ok().flatten().as_ref().and_then(relay),
         },
@@ -66,11 +66,11 @@ fn silent(fault: Fault, listen: SocketAddr, limit: Duration) -> Fault {
 }
 
 /// `/status` of the process that has the address; none if it is not JSON.
-fn status(listen: SocketAddr) -> Result<Option<Value>, NoAnswer> {
+pub(crate) fn status(listen: SocketAddr, within: Duration) -> Result<Option<Value>, NoAnswer> {
     let address = reachable(listen);
     let host = address.ip().to_string();
     let asking = http::get((&host, address.port()), "/status", ANSWER_BYTES_MAX);
-    let answer = runtime::block_on(http::answer_within(ANSWER_WITHIN, asking));
+    let answer = runtime::block_on(http::answer_within(within, asking));
     let (_, body) = answer.map_err(|fault| NoAnswer::Failed(fault.what))??;
     Ok(serde_json::from_slice(&body).ok())
 }

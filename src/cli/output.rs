@@ -14,10 +14,15 @@ pub(super) fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints the result of a command.
+/// Prints the result of a command. A reader of standard output that has left early (`| head`) is no failure.
 pub(super) fn print(text: &str) -> Result<Exit, Fault> {
+    print_to_reader(text).map(|_| Exit::Done)
+}
+
+/// Prints a text. False if the reader of the output has gone.
+pub(super) fn print_to_reader(text: &str) -> Result<bool, Fault> {
     let mut out = std::io::stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Prints the result of a command as one line of JSON.
@@ -39,12 +44,14 @@ pub(super) fn print_as(
 
 /// Prints values as one array, or one per line.
 pub(super) fn print_values(format: OutputFormat, values: &[Value]) -> Result<Exit, Fault> {
+    print(&json_of(format, values)?)
+}
+
+/// The values as one array on a line, or a line for each.
+pub(super) fn json_of(format: OutputFormat, values: &[Value]) -> Result<String, Fault> {
     match format {
-        OutputFormat::Jsonl => {
-            let lines = values.iter().map(|value| Ok(json_line(value)? + "\n"));
-            print(&lines.collect::<Result<String, Fault>>()?)
-        }
-        OutputFormat::Json | OutputFormat::Text => print_json(&values),
+        OutputFormat::Jsonl => values.iter().map(|value| Ok(json_line(value)? + "\n")).collect(),
+        OutputFormat::Json | OutputFormat::Text => Ok(json_line(values)? + "\n"),
     }
 }
 
@@ -93,11 +100,6 @@ impl<W: Write> ListPrinter<W> {
 pub(super) fn json_line(value: &(impl serde::Serialize + ?Sized)) -> Result<String, Fault> {
     let text = serde_json::to_string(value);
     text.map(|text| json_shown(&text)).map_err(|error| unwritable(&error.to_string()))
-}
-
-/// A reader of standard output that has left early (`| head`) is no failure.
-pub(super) fn written(outcome: std::io::Result<()>) -> Result<Exit, Fault> {
-    is_read(outcome).map(|_| Exit::Done)
 }
 
 /// False if the reader of the output has gone.

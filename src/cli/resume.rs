@@ -9,10 +9,10 @@ use super::args::{OutputFormat, ResumeArgs};
 use super::confirm::confirm;
 use super::dlq::user_at_host;
 use super::output::{print, print_as, print_note, put};
-use crate::admin::address::reachable;
+use crate::admin::address::{reachable, status};
 use crate::app::stops_config;
 use crate::base::error::{Exit, Fault};
-use crate::base::http::{answer_within, get, post_json};
+use crate::base::http::{answer_within, post_json};
 use crate::base::runtime;
 use crate::base::stop::Stop;
 use crate::base::text::{escaped, escaped_lines};
@@ -27,7 +27,7 @@ const RESUME_WITHIN: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
-    let waiting = waiting_relay(config)?;
+    let waiting = waiting_relay(config);
     if let Some((stop, token)) = &waiting
         && let Some(token) = token
     {
@@ -91,18 +91,13 @@ fn acknowledge(
 }
 
 /// The stop of a relay that waits, and the token that it wants, if there is one.
-fn waiting_relay(config: &Config) -> Result<Option<(Stop, Option<String>)>, Fault> {
-    let address = reachable(config.admin.listen);
-    let host = address.ip().to_string();
-    let asking = get((&host, address.port()), "/status", ANSWER_BYTES_MAX);
-    let answered = runtime::block_on(answer_within(STATUS_WITHIN, asking))?;
-    let Ok((200, body)) = answered else { return Ok(None) };
-    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+fn waiting_relay(config: &Config) -> Option<(Stop, Option<String>)> {
+    let status = status(config.admin.listen, STATUS_WITHIN).ok().flatten().unwrap_or_default();
     // Another relay may have that address.
     let is_own = status["slot"].is_null() || status["slot"]["name"] == config.source.slot.as_str();
     let text = |name: &str| status["stop"][name].as_str().unwrap_or_default().to_owned();
     if !is_own || !status["stop"].is_object() {
-        return Ok(None);
+        return None;
     }
     let stop = Stop {
         code: text("code"),
@@ -114,7 +109,7 @@ fn waiting_relay(config: &Config) -> Result<Option<(Stop, Option<String>)>, Faul
         to: text("to"),
     };
     let token = config.admin.token.as_ref().filter(|token| !token.is_empty());
-    Ok(Some((stop, token.map(|token| token.expose().to_owned()))))
+    Some((stop, token.map(|token| token.expose().to_owned())))
 }
 
 fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! Asks relays for their `/status` and `/history`, all at once.
+//! Asks relays for their `/status` and `/history`, or whether they are alive, all at once.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use super::relay_url::RelayUrl;
 use crate::base::error::{Exit, Fault};
 use crate::base::http::{NoAnswer, SILENT_PROCESS_HELP, answer_within, get, get_by_address};
+use crate::base::text::escaped;
 
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const STATUS_BYTES_MAX: usize = 256 << 10;
+const LIVEZ_BYTES_MAX: usize = 64 << 10;
 /// 720 samples of less than 400 bytes.
 const HISTORY_BYTES_MAX: usize = 1 << 20;
 const MISDIRECTED: u16 = 421;
@@ -76,6 +78,31 @@ impl AskedRelay {
 
 pub(super) async fn ask_all(relays: &mut [AskedRelay], plots: bool) {
     join_all(relays.iter_mut().map(|relay| relay.ask(plots))).await;
+}
+
+/// Asks whether processes are alive: returns one line for each, and whether all are.
+pub(super) async fn ask_lives(relays: &[RelayUrl]) -> (String, bool) {
+    let answers = join_all(relays.iter().map(ask_life)).await;
+    let all = answers.iter().all(Result::is_ok);
+    let lines = relays.iter().zip(&answers).map(|(url, answer)| match answer {
+        Ok(()) => format!("live: {url}\n"),
+        Err(why) => format!("not live: {url}: {}\n", escaped(why)),
+    });
+    (lines.collect(), all)
+}
+
+/// The error is the reason in the answer of the relay, or why there is none.
+async fn ask_life(url: &RelayUrl) -> Result<(), String> {
+    let target = format!("{}/livez", url.prefix);
+    let asking = get((&url.host, url.port), &target, LIVEZ_BYTES_MAX);
+    match answer_within(ANSWER_WITHIN, asking).await.map_err(|error| error.to_string())? {
+        (200, _) => Ok(()),
+        (status, body) => {
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let reason = answer["reasons"][0]["text"].as_str().map(str::to_owned);
+            Err(reason.unwrap_or_else(|| format!("it answered {status}")))
+        }
+    }
 }
 
 async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, Fault> {

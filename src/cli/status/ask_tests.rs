@@ -58,6 +58,26 @@ fn what_is_no_answer_of_a_relay_is_a_fault_that_says_why() {
 }
 
 #[test]
+fn only_200_is_alive() {
+    let stuck = r#"{"live":false,"reasons":[{"code":"loop_stuck","text":"the loop hangs"}]}"#;
+    let unavailable = ok(stuck).unwrap().replace("200 OK", "503 Service Unavailable");
+    for (answer, starts, ends) in [
+        (ok("").unwrap(), "live: http://127.0.0.1:", "\n"),
+        (unavailable, "not live: ", ": the loop hangs\n"),
+        (
+            "HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n".into(),
+            "not live: ",
+            ": it answered 404\n",
+        ),
+    ] {
+        let (line, alive) =
+            on_runtime(async { ask_lives(&[server(Some(answer)).await.url]).await });
+        assert_eq!(alive, starts.starts_with("live"));
+        assert!(line.starts_with(starts) && line.ends_with(ends), "{line}");
+    }
+}
+
+#[test]
 fn relays_that_are_silent_are_waited_for_together() {
     on_runtime(async {
         let ready = ok("{\"state\": \"streaming\", \"ready\": true, \"n\": 1}");

@@ -3,13 +3,11 @@
 //! It asks admin servers and nothing else, so it works while database and broker do not.
 
 mod ask;
-mod live;
 mod relay_url;
 mod screen;
 mod sparkline;
 mod terminal;
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
@@ -17,11 +15,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::ask::{AskedRelay, ask_all};
+use self::ask::{AskedRelay, ask_all, ask_lives};
 use self::relay_url::RelayUrl;
-use self::terminal::{Terminal, put};
+use self::terminal::Terminal;
 use super::args::{OutputFormat, StatusArgs};
-use super::output::{json_line, print, written};
+use super::output::{json_of, print, print_to_reader};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -51,7 +49,9 @@ pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Faul
     Ok(outcome?)
 }
 
-/// Every failure is exit 1: to Docker other codes than 0 and 1 mean nothing.
+/// Says whether processes are alive, for a health check where there is no shell. It needs of the configuration
+/// `admin.listen` alone: a file that somebody is changing must not make a process that works look dead. Every
+/// failure is exit 1: to Docker other codes than 0 and 1 mean nothing.
 fn live(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
     let failed = |faults: Vec<Fault>| {
         let faults = faults.into_iter().map(|fault| Fault { exit: Exit::Failed, ..fault });
@@ -59,7 +59,7 @@ fn live(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
     };
     let urls = urls(args, || config::admin_listen(request)).map_err(failed)?;
     let runtime = runtime::current_thread()?;
-    let (lines, all) = runtime.block_on(live::ask_all(&urls));
+    let (lines, all) = runtime.block_on(ask_lives(&urls));
     // Not dropped: that would wait for a name that is being resolved.
     runtime.shutdown_background();
     print(&lines)?;
@@ -92,10 +92,10 @@ async fn once(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, F
     let json = format != OutputFormat::Text;
     ask_all(relays, !json).await;
     let text = match json {
-        true => json_of(relays, format)?,
+        true => json_of(format, &values_of(relays))?,
         false => lines_of(screen::draw(relays, &Terminal::look().style())),
     };
-    written(put(&text))?;
+    print(&text)?;
     Ok(exit(relays))
 }
 
@@ -118,24 +118,23 @@ async fn watch(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, 
         }
         exit_code = exit(relays);
         let terminal = Terminal::look();
-        let outcome = match (json, &redrawn) {
-            (true, _) => put(&json_of(relays, format)?),
-            (false, None) => put(&(lines_of(timed(relays, &terminal)) + "\n")),
-            (false, Some(redrawn)) => {
+        let text = match (json, &redrawn) {
+            (true, _) => json_of(format, &values_of(relays))?,
+            (false, None) => lines_of(timed(relays, &terminal)) + "\n",
+            (false, Some(_)) => {
                 let lines = timed(relays, &terminal);
                 last = lines_of(lines.clone());
-                redrawn.show(lines, terminal.rows)
+                terminal::frame(lines, terminal.rows)
             }
         };
-        match outcome {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
-            outcome => written(outcome)?,
-        };
+        if !print_to_reader(&text)? {
+            break;
+        }
     }
     if redrawn.is_some() {
         drop(redrawn);
         // What was on the screen stays to be read.
-        written(put(&last))?;
+        print(&last)?;
     }
     Ok(exit_code)
 }
@@ -150,14 +149,8 @@ fn timed(relays: &[AskedRelay], terminal: &Terminal) -> Vec<String> {
     lines
 }
 
-/// One array on a line, or a line for each relay.
-fn json_of(relays: &[AskedRelay], format: OutputFormat) -> Result<String, Fault> {
-    let all = relays.iter().map(AskedRelay::to_json);
-    let values = match format {
-        OutputFormat::Jsonl => all.collect(),
-        _ => vec![Value::Array(all.collect())],
-    };
-    values.iter().map(|value| Ok(json_line(value)? + "\n")).collect()
+fn values_of(relays: &[AskedRelay]) -> Vec<Value> {
+    relays.iter().map(AskedRelay::to_json).collect()
 }
 
 fn lines_of(lines: Vec<String>) -> String {

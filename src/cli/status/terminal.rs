@@ -1,6 +1,6 @@
 //! The terminal that the screen is shown on, if it is one.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use super::screen::ScreenStyle;
 use crate::cli::output;
@@ -45,36 +45,26 @@ impl Terminal {
     }
 }
 
-/// Writes to standard output; the caller must know when nobody reads any more.
-pub(super) fn put(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush())
-}
-
 /// The second screen of a terminal, which is left when this is dropped.
 pub(super) struct Redrawn(());
 
 impl Redrawn {
     pub(super) fn begin() -> Redrawn {
         // A terminal that is gone is seen with the first frame.
-        put(ENTER).ok();
+        output::put(&mut std::io::stdout(), ENTER);
         Redrawn(())
-    }
-
-    /// Replaces what is shown by as many of the lines as there are rows.
-    pub(super) fn show(&self, lines: Vec<String>, rows: usize) -> std::io::Result<()> {
-        put(&frame(lines, rows))
     }
 }
 
 impl Drop for Redrawn {
     fn drop(&mut self) {
-        put(LEAVE).ok();
+        output::put(&mut std::io::stdout(), LEAVE);
     }
 }
 
-/// The bytes of a frame. The last line has no line end, which would scroll a full screen.
-fn frame(mut lines: Vec<String>, rows: usize) -> String {
+/// The text that replaces what is shown by as many of the lines as there are rows. The last line has no
+/// line end, which would scroll a full screen.
+pub(super) fn frame(mut lines: Vec<String>, rows: usize) -> String {
     if lines.len() > rows {
         let left = lines.len() + 1 - rows;
         lines.truncate(rows.saturating_sub(1));
