@@ -29,38 +29,23 @@ use crate::source::settings::SourceSettings;
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// The steps that were done, and those that were not.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default)]
 struct InitReport {
     /// The objects that were made, or would be in a dry run.
     made: Vec<String>,
     /// The steps that only another role may do.
-    left: Vec<LeftStep>,
+    left: Vec<InitStep>,
     /// The problems, and the objects that are still missing.
     failed: Vec<Finding>,
-}
-
-/// A step for another role. Without an optional one nothing is missing.
-#[derive(Debug, PartialEq)]
-struct LeftStep {
-    what: String,
-    who: &'static str,
-    sql: String,
-    is_optional: bool,
 }
 
 impl InitReport {
     fn of(steps: &[InitStep]) -> InitReport {
         let mut report = InitReport::default();
         for step in steps {
-            let InitStep { what, sql, .. } = step;
-            match step.left_to() {
-                Some(who) => report.left.push(LeftStep {
-                    what: what.clone(),
-                    who,
-                    sql: sql.clone(),
-                    is_optional: step.is_optional(),
-                }),
-                None => report.made.push(what.clone()),
+            match step.hint {
+                true => report.left.push(step.clone()),
+                false => report.made.push(step.what.clone()),
             }
         }
         report
@@ -70,7 +55,7 @@ impl InitReport {
         let left = self
             .left
             .iter()
-            .map(|LeftStep { what, who, sql, .. }| json!({ "what": what, "who": who, "sql": sql }));
+            .map(|step| json!({ "what": step.what, "who": step.left_to(), "sql": step.sql }));
         let faults = faults.iter().cloned().map(Finding::fail);
         let failed = self.failed.iter().cloned().chain(faults);
         json!({
@@ -175,7 +160,8 @@ fn summary(report: &InitReport, faults: usize, dry_run: bool) -> String {
     if failed > 0 {
         return check::summary(failed, 0);
     }
-    let left = report.left.iter().filter(|step| !step.is_optional).count();
+    // Without an optional one nothing is missing.
+    let left = report.left.iter().filter(|step| !step.is_optional()).count();
     let made = match (report.made.len(), dry_run) {
         (0, _) => String::new(),
         (made, true) => {

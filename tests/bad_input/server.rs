@@ -100,7 +100,7 @@ fn an_unreachable_postgres_ends_the_start() {
     let mut scene = CliFixture::waiting("server_unreachable");
     scene.url = "postgres://postgres@127.0.0.1:1/server_unreachable".into();
     let words = ["127.0.0.1:1", "pg_isready -h 127.0.0.1 -p 1"];
-    scene.walrelay(&["check"]).assert_says(&["[source.unreachable]", words[1]]);
+    scene.walrelay(&["check"]).assert_says(&["[source.unreachable]", words[1], "✓ kafka answers"]);
     scene.assert_refused(4, "source.unreachable", &words);
     scene.url = "postgres://postgres@no-such-host.invalid/server_unreachable".into();
     scene.walrelay(&["check"]).assert_says(&["no-such-host.invalid", "source.url"]);

@@ -139,6 +139,8 @@ fn summary_is_about_both_sides(scene: &mut CliFixture) {
 #[test]
 fn the_sql_of_init_does_the_same_through_psql() {
     let scene = CliFixture::bare("commands_sql");
+    let unknown = scene.walrelay(&["init", "--sql", "--role", "no such role"]);
+    unknown.assert_fault(4, "source.role-missing", &["no such role"]);
     let script = scene.walrelay(&["init", "--sql"]);
     script.assert_done();
     assert_eq!(scene.slot_state(), "", "it was only to be printed");

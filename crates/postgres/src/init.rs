@@ -32,7 +32,7 @@ pub struct InitStep {
 }
 
 impl InitStep {
-    fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
+    pub fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
         InitStep { what: what.into(), sql: sql.into(), hint: false, who }
     }
 
