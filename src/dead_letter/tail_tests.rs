@@ -1,25 +1,14 @@
 use super::*;
 use crate::base::error::Exit;
-use crate::base::finding::Finding;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::testing::{Spec, write};
-use crate::dead_letter::writer::{DeadLetterAddress, KeyHash, SystemId};
+use crate::dead_letter::writer::{KeyHash, SystemId};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::testing::MemoryBroker;
-use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
-
-/// The memory broker, whose log cannot be opened until these are used up.
-#[derive(Debug)]
-struct FailingLog {
-    settings: MemoryBroker,
-    faults: Mutex<Vec<Fault>>,
-    /// Each reading ends after its first record.
-    breaks: AtomicBool,
-}
 
 /// A log that cannot be read behind its first record.
 struct BrokenLog(Option<Box<dyn DeadLetterLog>>);
@@ -31,56 +20,17 @@ impl DeadLetterLog for BrokenLog {
     }
 }
 
-impl Broker for FailingLog {
-    fn kind(&self) -> &'static SinkKind {
-        self.settings.kind()
-    }
-
-    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        self.settings.open(first)
-    }
-
-    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
-        self.settings.inspect(wanted)
-    }
-
-    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
-        self.settings.prepare(wanted, dry_run)
-    }
-
-    fn log(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        from: ReadFrom,
-    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        match self.faults.lock().unwrap().pop() {
-            Some(fault) => Err(fault),
-            None => {
-                let log = self.settings.log(dead_letters, from)?;
-                let breaks = self.breaks.load(Ordering::Relaxed);
-                Ok(if breaks { Box::new(BrokenLog(Some(log))) } else { log })
-            }
-        }
-    }
-}
-
 struct TailFixture {
-    broker: Arc<FailingLog>,
+    broker: MemoryBroker,
     requests: ReadRequests,
     metrics: Arc<Metrics>,
 }
 
+/// The log cannot be opened until these are used up.
 fn fixture(faults: Vec<Fault>) -> TailFixture {
-    let settings = MemoryBroker::default();
-    TailFixture {
-        broker: Arc::new(FailingLog {
-            settings,
-            faults: Mutex::new(faults),
-            breaks: AtomicBool::new(false),
-        }),
-        requests: ReadRequests::default(),
-        metrics: Arc::new(Metrics::new()),
-    }
+    let (broker, faults) = (MemoryBroker::default(), Mutex::new(faults));
+    broker.change_logs(move |log| faults.lock().unwrap().pop().map_or(Ok(log), Err));
+    TailFixture { broker, requests: ReadRequests::default(), metrics: Arc::new(Metrics::new()) }
 }
 
 impl TailFixture {
@@ -110,7 +60,7 @@ impl TailFixture {
 
     fn parts(&self, news: SyncSender<TailEvent>) -> TailConfig {
         TailConfig {
-            broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
+            broker: Arc::new(self.broker.clone()),
             slot: "relay".to_owned(),
             system: SystemId::default(),
             settings: DeadLetterSettings::default(),
@@ -252,7 +202,7 @@ fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
 fn a_reading_that_breaks_off_again_and_again_mends_nothing() {
     let fixture = fixture(Vec::new());
     fixture.write(2);
-    fixture.broker.breaks.store(true, Ordering::Relaxed);
+    fixture.broker.change_logs(|log| Ok(Box::new(BrokenLog(Some(log)))));
     let (news, _heard) = mpsc::sync_channel(8);
     let mut thread = TailThread::new(fixture.parts(news), Arc::default());
     let away = fault("sink.unreachable").passing();

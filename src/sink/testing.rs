@@ -2,6 +2,7 @@
 //! brokers have. The conformance suite runs over it, too, from `tests/sinks`.
 
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ pub(crate) struct Arrived {
     pub(crate) partition: Option<i32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     arrived: Vec<Arrived>,
     /// Takes nothing in while it is full.
@@ -50,6 +51,17 @@ struct State {
     refusals: Vec<(String, Failure)>,
     /// The answer to dead letters.
     letters_refused: Option<Failure>,
+    /// What becomes of each log that is opened.
+    change_log: Option<ChangeLog>,
+}
+
+type ChangeLog =
+    Box<dyn Fn(Box<dyn DeadLetterLog>) -> Result<Box<dyn DeadLetterLog>, Fault> + Send>;
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
 }
 
 impl State {
@@ -93,6 +105,16 @@ impl MemoryBroker {
         self.state().letters_refused = Some(failure);
     }
 
+    /// Lets `change` decide what each log is that is opened from now on.
+    pub(crate) fn change_logs(
+        &self,
+        change: impl Fn(Box<dyn DeadLetterLog>) -> Result<Box<dyn DeadLetterLog>, Fault>
+        + Send
+        + 'static,
+    ) {
+        self.state().change_log = Some(Box::new(change));
+    }
+
     /// Ends all refusals.
     pub(crate) fn accept(&self) {
         let mut state = self.state();
@@ -129,7 +151,11 @@ impl Broker for MemoryBroker {
         dead_letters: &DeadLetterAddress,
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(MemoryLog::open(self.clone(), &dead_letters.topic, &from)))
+        let log = Box::new(MemoryLog::open(self.clone(), &dead_letters.topic, &from));
+        match &self.state().change_log {
+            Some(change) => change(log),
+            None => Ok(log),
+        }
     }
 }
 

@@ -5,41 +5,12 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::tests::{ApiFixture, TOKEN, bearer, exchange, fixture_on};
+use super::tests::{ApiFixture, TOKEN, bearer, exchange, fixture};
 use crate::base::error::Fault;
-use crate::base::finding::Finding;
-use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
-use crate::sink::testing::MemoryBroker;
-use crate::sink::{Broker, Requirements, Sink, SinkKind, StartupCheck};
+use crate::sink::log::{DeadLetterLog, LogRead};
 
-/// A broker whose dead-letter topic sends nothing, and no end.
-#[derive(Debug)]
-struct SilentBroker(MemoryBroker);
-
+/// A dead-letter topic that sends nothing, and no end.
 struct SilentLog;
-
-impl Broker for SilentBroker {
-    fn kind(&self) -> &'static SinkKind {
-        self.0.kind()
-    }
-
-    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        self.0.open(first)
-    }
-
-    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
-        self.0.inspect(wanted)
-    }
-
-    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
-        self.0.prepare(wanted, dry_run)
-    }
-
-    fn log(&self, _: &DeadLetterAddress, _: ReadFrom) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(SilentLog))
-    }
-}
 
 impl DeadLetterLog for SilentLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
@@ -50,7 +21,9 @@ impl DeadLetterLog for SilentLog {
 
 /// A server whose readings do not end.
 fn unending() -> ApiFixture {
-    fixture_on(Some(TOKEN), |broker| Arc::new(SilentBroker(broker)))
+    let fixture = fixture();
+    fixture.broker.change_logs(|_| Ok(Box::new(SilentLog)));
+    fixture
 }
 
 #[test]
