@@ -1,6 +1,5 @@
 use super::super::testing::{BEGAN, SECOND, Spec, TopicFixture};
 use super::*;
-use crate::base::event::Outbound;
 use crate::base::time::rfc3339;
 use crate::dead_letter::filter::FilterText;
 use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
@@ -31,14 +30,7 @@ fn letters_are_listed_by_state() {
     let fixture = TopicFixture::new();
     fixture.write_many(6);
     let some = filter(|words| words.ids = vec!["e2".into()]);
-    let job = ReplayJob {
-        action: ReplayAction::Discard,
-        filter: some,
-        rate: None,
-        destinations: None,
-        expected: None,
-        by: "me".to_owned(),
-    };
+    let job = ReplayJob::new(ReplayAction::Discard, some, "me");
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     assert_eq!(listed(&fixture, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
     assert_eq!(listed(&fixture, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
@@ -68,22 +60,11 @@ fn what_was_before_a_time_is_not_read() {
 fn a_letter_that_failed_by_a_clock_ahead_of_that_of_its_record_is_among_those_since_then() {
     let fixture = TopicFixture::new();
     let failed_at = rfc3339(BEGAN + 40 * SECOND);
-    fixture.publish(&Outbound {
-        exchange: "",
-        topic: "outbox.dlq",
-        key: None,
-        value: None,
-        id: "",
-        event_type: None,
-        content_type: None,
-        headers: &[
-            ("dlq-event-id", b"e1"),
-            ("dlq-error-class", b"unroutable"),
-            ("dlq-failed-at", failed_at.as_bytes()),
-        ],
-        commit_unix_us: BEGAN,
-        partition: None,
-    });
+    fixture.publish(&[
+        ("dlq-event-id", b"e1"),
+        ("dlq-error-class", b"unroutable"),
+        ("dlq-failed-at", failed_at.as_bytes()),
+    ]);
     let since = filter(|words| words.since = Some(rfc3339(BEGAN + 30 * SECOND)));
     assert_eq!(listed(&fixture, &since).0, ["e1"]);
 }
@@ -91,18 +72,7 @@ fn a_letter_that_failed_by_a_clock_ahead_of_that_of_its_record_is_among_those_si
 #[test]
 fn foreign_records_are_counted_and_passed_over() {
     let fixture = TopicFixture::new();
-    fixture.publish(&Outbound {
-        exchange: "",
-        topic: "outbox.dlq",
-        key: None,
-        value: Some(&[0xff]),
-        id: "",
-        event_type: None,
-        content_type: None,
-        headers: &[("dlq-event-id", &[0xff, 0xfe])],
-        commit_unix_us: i64::MIN,
-        partition: None,
-    });
+    fixture.publish(&[("dlq-event-id", &[0xff, 0xfe])]);
     fixture.write_many(2);
     let index = fixture.topic().index(&DeadLetterFilter::default()).unwrap();
     assert_eq!((index.records, index.foreign, index.open()), (3, 1, 2));
@@ -115,14 +85,7 @@ fn one_letter_is_found_with_its_history() {
     // GIVEN that it was repeated by a kill, replayed, and came back
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
     let one = filter(|words| words.ids = vec!["e1".into()]);
-    let job = ReplayJob {
-        action: ReplayAction::Replay,
-        filter: one,
-        rate: None,
-        destinations: None,
-        expected: None,
-        by: "me".to_owned(),
-    };
+    let job = ReplayJob::new(ReplayAction::Replay, one, "me");
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
     let found = find(&fixture.topic(), &["e1".to_owned()]).unwrap().letters;

@@ -2,20 +2,42 @@ use std::cell::Cell;
 
 use serde_json::json;
 
-use super::super::testing::{BEGAN, Flaw, SECOND, Spec, TopicFixture, audit, failure, header};
+use super::super::testing::{
+    BEGAN, Flaw, Flawed, SECOND, Spec, TopicFixture, audit, failure, header,
+};
 use super::*;
 use crate::dead_letter::filter::FilterText;
 
-fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
-    ReplayJob::new(action, filter.clone(), "me")
+/// A job with all dead letters that are open.
+fn job(action: ReplayAction) -> ReplayJob {
+    ReplayJob::new(action, DeadLetterFilter::default(), "me")
 }
 
-fn all() -> DeadLetterFilter {
-    DeadLetterFilter::default()
+/// A job with those that the words select.
+fn job_of(action: ReplayAction, words: FilterText) -> ReplayJob {
+    ReplayJob::new(action, DeadLetterFilter::parse(&words, 0).unwrap(), "me")
+}
+
+fn of_id(id: &str) -> FilterText {
+    FilterText { ids: vec![id.to_owned()], ..FilterText::default() }
 }
 
 fn carry_out(fixture: &TopicFixture, job: &ReplayJob) -> ReplayReport {
-    run(&fixture.topic(), job, &|| fixture.clock(), &mut |_| ())
+    observed(fixture, job, &mut |_| ())
+}
+
+/// Calls `observe` after each step.
+fn observed(
+    fixture: &TopicFixture,
+    job: &ReplayJob,
+    observe: &mut dyn FnMut(&ReplayProgress),
+) -> ReplayReport {
+    run(&fixture.topic(), job, &|| fixture.clock(), observe)
+}
+
+/// Carries the job out at the broker with a flaw.
+fn carry_out_at(broker: &Flawed, fixture: &TopicFixture, job: &ReplayJob) -> ReplayReport {
+    run(&fixture.topic_at(broker), job, &|| fixture.clock(), &mut |_| ())
 }
 
 fn code(report: &ReplayReport) -> Option<&'static str> {
@@ -31,7 +53,7 @@ fn events_are_published_in_order_and_resolved_once() {
     // GIVEN more letters than fit the window
     let fixture = TopicFixture::new();
     fixture.write_many(200);
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!((code(&report), report.progress.matched, report.progress.done), (None, 200, 200));
     // THEN the events arrive as they were, and say that they are replays
     assert_eq!(fixture.ids("orders"), numbered(0..200));
@@ -47,7 +69,7 @@ fn events_are_published_in_order_and_resolved_once() {
     assert!(header(&resolutions[0], "dlq-relay").is_some_and(|by| by.starts_with("me#")));
     assert_eq!((resolutions[0].partition, fixture.open()), (Some(0), 0));
     // THEN a second replay has nothing to do
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!((code(&report), report.progress.matched), (None, 0));
     assert_eq!(fixture.ids("orders").len(), 200);
 }
@@ -56,13 +78,13 @@ fn events_are_published_in_order_and_resolved_once() {
 fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
     let fixture = TopicFixture::new();
     fixture.write(Spec::default());
-    let report = carry_out(&fixture, &job(ReplayAction::Discard, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Discard));
     assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 1, 0));
     assert!(fixture.ids("orders").is_empty());
     for (state, count) in [("discarded", "1"), ("replayed", "2")] {
         let words = FilterText { state: Some(state.into()), ..FilterText::default() };
-        let filter = DeadLetterFilter::parse(&words, 0).unwrap();
-        assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &filter)).progress.done, 1);
+        let again = job_of(ReplayAction::Replay, words);
+        assert_eq!(carry_out(&fixture, &again).progress.done, 1);
         let last = fixture.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
         assert_eq!(header(&last.unwrap(), "dlq-replay-count").as_deref(), Some(count));
     }
@@ -73,8 +95,7 @@ fn a_filter_leaves_the_rest_alone() {
     let fixture = TopicFixture::new();
     fixture.write_many(20);
     let words = FilterText { key: Some("3".into()), ..FilterText::default() };
-    let filter = DeadLetterFilter::parse(&words, 0).unwrap();
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
+    let report = carry_out(&fixture, &job_of(ReplayAction::Replay, words));
     assert_eq!((report.progress.matched, report.progress.done, fixture.open()), (4, 4, 16));
     assert_eq!(fixture.ids("orders"), ["e3", "e8", "e13", "e18"]);
 }
@@ -84,7 +105,7 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     let fixture = TopicFixture::new();
     fixture.write_many(30);
     fixture.broker.refuse("e10", failure());
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.refused-again"));
     for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one"] {
@@ -98,7 +119,7 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     assert_eq!(fixture.ids("orders"), wanted);
     // WHEN it is mended THEN the rest follows, and nothing comes twice
     fixture.broker.accept();
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 4, 0));
     assert_eq!(fixture.ids("orders")[26..], stuck);
 }
@@ -107,9 +128,8 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
 fn the_rate_is_obeyed() {
     let fixture = TopicFixture::new();
     fixture.write_many(41);
-    let filter = all();
     let rate = "100/s".parse().ok();
-    let job = ReplayJob { rate, ..job(ReplayAction::Replay, &filter) };
+    let job = ReplayJob { rate, ..job(ReplayAction::Replay) };
     let report = carry_out(&fixture, &job);
     assert_eq!(report.progress.done, 41);
     // THEN forty came after the first, by its own clock
@@ -121,7 +141,7 @@ fn a_broker_that_goes_away_ends_it_and_loses_nothing() {
     let fixture = TopicFixture::new();
     fixture.write_many(100);
     fixture.broker.set_down(true);
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.sink-gone"));
     assert!(fault.what.contains("the memory broker is down; 1 events were in flight"), "{fault}");
@@ -133,15 +153,9 @@ fn a_broker_that_goes_away_ends_it_and_loses_nothing() {
 fn a_stop_settles_what_is_in_flight() {
     let fixture = TopicFixture::new();
     fixture.write_many(500);
-    let filter = all();
-    let report = run(
-        &fixture.topic(),
-        &job(ReplayAction::Replay, &filter),
-        &|| fixture.clock(),
-        &mut |tally| {
-            fixture.stop.store(tally.done >= 100, Ordering::Relaxed);
-        },
-    );
+    let report = observed(&fixture, &job(ReplayAction::Replay), &mut |tally| {
+        fixture.stop.store(tally.done >= 100, Ordering::Relaxed);
+    });
     assert_eq!(code(&report), Some("dead-letter.interrupted"));
     // THEN everything that was delivered is resolved
     assert!((100..500).contains(&report.progress.done), "{:?}", report.progress);
@@ -154,7 +168,6 @@ fn it_stops_when_the_same_error_comes_back() {
     for (id, class) in [("e0", "something-else"), ("new", "unroutable")] {
         let fixture = TopicFixture::new();
         fixture.write_many(500);
-        let filter = all();
         let written = Cell::new(false);
         let observe = &mut |_: &ReplayProgress| {
             if !written.replace(true) {
@@ -168,12 +181,7 @@ fn it_stops_when_the_same_error_comes_back() {
                 });
             }
         };
-        let report = run(
-            &fixture.topic(),
-            &job(ReplayAction::Replay, &filter),
-            &|| fixture.clock(),
-            observe,
-        );
+        let report = observed(&fixture, &job(ReplayAction::Replay), observe);
         assert_eq!(code(&report), Some("dead-letter.comes-back"), "{id}");
         assert!(report.progress.done < 500);
         assert_eq!(fixture.ids("orders").len(), report.progress.done);
@@ -184,7 +192,6 @@ fn it_stops_when_the_same_error_comes_back() {
 fn it_stops_when_the_topic_fills_faster_than_it_empties() {
     let fixture = TopicFixture::new();
     fixture.write_many(500);
-    let filter = all();
     let rounds = Cell::new(0);
     let observe = &mut |_: &ReplayProgress| {
         rounds.set(rounds.get() + 1);
@@ -193,8 +200,7 @@ fn it_stops_when_the_topic_fills_faster_than_it_empties() {
             fixture.write(Spec { id: &id, class: "another", ..Spec::default() });
         }
     };
-    let report =
-        run(&fixture.topic(), &job(ReplayAction::Replay, &filter), &|| fixture.clock(), observe);
+    let report = observed(&fixture, &job(ReplayAction::Replay), observe);
     assert_eq!(code(&report), Some("dead-letter.refills"));
 }
 
@@ -202,19 +208,13 @@ fn it_stops_when_the_topic_fills_faster_than_it_empties() {
 fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
     let fixture = TopicFixture::new();
     fixture.write_many(500);
-    let filter = all();
     let started = Cell::new(false);
-    let report = run(
-        &fixture.topic(),
-        &job(ReplayAction::Replay, &filter),
-        &|| fixture.clock(),
-        &mut |_| {
-            if !started.replace(true) {
-                let other = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
-                assert_eq!(other.progress.done, other.progress.matched);
-            }
-        },
-    );
+    let report = observed(&fixture, &job(ReplayAction::Replay), &mut |_| {
+        if !started.replace(true) {
+            let other = carry_out(&fixture, &job(ReplayAction::Replay));
+            assert_eq!(other.progress.done, other.progress.matched);
+        }
+    });
     assert!(matches!(code(&report), None | Some("dead-letter.two-replays")), "{report:?}");
     let published = fixture.ids("orders").len();
     assert!((500..=500 + WINDOW).contains(&published), "{published}");
@@ -226,8 +226,7 @@ fn what_another_replay_has_replayed_meanwhile_does_not_arrive_behind_it() {
     // GIVEN a replay whose first events do not get through
     let fixture = TopicFixture::new();
     fixture.write_many(20);
-    let filter = all();
-    let job = job(ReplayAction::Replay, &filter);
+    let job = job(ReplayAction::Replay);
     let mut progress = ReplayProgress::default();
     let topic = fixture.topic();
     let mut slow = Replay::begin(&topic, &job, fixture.clock(), &mut progress).unwrap().unwrap();
@@ -249,9 +248,7 @@ fn where_the_log_takes_no_resolution_one_event_is_published() {
     let fixture = TopicFixture::new();
     fixture.write_many(100);
     let broker = fixture.flawed(Flaw::LogRefuses);
-    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-    let filter = all();
-    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| fixture.clock(), &mut |_| ());
+    let report = carry_out_at(&broker, &fixture, &job(ReplayAction::Replay));
     let fault = report.fault.unwrap();
     assert_eq!(fault.code, "dead-letter.unwritable");
     assert!(fault.what.contains("stays open, and a replay publishes it again"), "{fault}");
@@ -267,9 +264,7 @@ fn large_events_in_flight_are_few() {
         fixture.write(Spec { id: &id, value: &value, value_bytes_max, ..Spec::default() });
     }
     let broker = fixture.flawed(Flaw::Nothing);
-    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-    let filter = all();
-    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| fixture.clock(), &mut |_| ());
+    let report = carry_out_at(&broker, &fixture, &job(ReplayAction::Replay));
     assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 12, 0));
     assert_eq!(broker.most_at_once.load(Ordering::Relaxed), 3);
 }
@@ -282,7 +277,7 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     fixture.write(Spec { id: "lost", key: Some("b"), topic: "", ..Spec::default() });
     fixture.write(Spec { id: "raw", key: None, incomplete: true, ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     let counts = json!({
         "matched": 4, "done": 1, "cut": 1, "unrouted": 1, "incomplete": 1, "misrouted": 0, "elsewhere": 0,
         "uncarried": 0, "behind": 0, "gone": 0, "records": 4
@@ -292,7 +287,7 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
     assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
     // THEN they can be given up
-    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 3);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard)).progress.done, 3);
     assert_eq!(fixture.open(), 0);
 }
 
@@ -312,11 +307,9 @@ fn what_follows_an_event_that_cannot_be_replayed_in_its_key_is_passed_over_too()
             fixture.write(Spec { id, key, topic, ..Spec::default() });
         }
         let broker = fixture.flawed(flaw);
-        let of_broker = DeadLetterTopic { broker: &broker, ..fixture.topic() };
         let destinations = Some(Destinations::to("orders"));
-        let filter = all();
-        let routed = ReplayJob { destinations, ..job(ReplayAction::Replay, &filter) };
-        let report = run(&of_broker, &routed, &|| fixture.clock(), &mut |_| ());
+        let routed = ReplayJob { destinations, ..job(ReplayAction::Replay) };
+        let report = carry_out_at(&broker, &fixture, &routed);
         // THEN the later ones of k are not published, and that is said
         assert_eq!(fixture.ids("orders"), ["other", "none"], "{topic}");
         assert_eq!((report.progress.done, fixture.open()), (2, 3));
@@ -325,9 +318,8 @@ fn what_follows_an_event_that_cannot_be_replayed_in_its_key_is_passed_over_too()
         assert!(fault.what.starts_with("3 dead letters cannot be replayed: 1 "), "{fault}");
         assert!(fault.what.ends_with(", 2 follow such an event of their key"), "{fault}");
         // WHEN the first one is discarded THEN the others are replayed
-        let words = FilterText { ids: vec!["a".into()], ..FilterText::default() };
-        let first = DeadLetterFilter::parse(&words, 0).unwrap();
-        assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &first)).progress.done, 1);
+        let first = job_of(ReplayAction::Discard, of_id("a"));
+        assert_eq!(carry_out(&fixture, &first).progress.done, 1);
         assert_eq!(code(&carry_out(&fixture, &routed)), None);
         assert_eq!(fixture.ids("orders"), ["other", "none", "b", "c"]);
     }
@@ -338,13 +330,13 @@ fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_op
     let fixture = TopicFixture::new();
     let class = "route.dead-letter-topic";
     fixture.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
     assert_eq!((report.progress.done, fixture.open()), (0, 1));
     assert_eq!(json!(report.progress)["misrouted"], 1);
     assert_eq!(fixture.written_behind(1), [], "it is no letter");
     // THEN it can be given up
-    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 1);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard)).progress.done, 1);
     assert_eq!(fixture.open(), 0);
 }
 
@@ -353,8 +345,7 @@ fn a_broker_that_takes_nothing_ends_it() {
     let fixture = TopicFixture::new();
     fixture.write_many(3);
     fixture.broker.set_full(true);
-    let filter = all();
-    let job = job(ReplayAction::Replay, &filter);
+    let job = job(ReplayAction::Replay);
     let report = run(&fixture.topic(), &job, &|| fixture.fast_clock(), &mut |_| ());
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
     assert_eq!((report.progress.done, fixture.open()), (0, 3));
@@ -365,17 +356,15 @@ fn a_broker_that_takes_nothing_ends_it() {
 fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
     let fixture = TopicFixture::new();
     fixture.write_many(3);
-    let filter = all();
-    let slow = ReplayJob { rate: "1/s".parse().ok(), ..job(ReplayAction::Replay, &filter) };
+    let slow = ReplayJob { rate: "1/s".parse().ok(), ..job(ReplayAction::Replay) };
     let discarded = Cell::new(false);
     let observe = &mut |tally: &ReplayProgress| {
         if tally.done == 1 && !discarded.replace(true) {
-            let words = FilterText { ids: vec!["e1".into()], ..FilterText::default() };
-            let second = DeadLetterFilter::parse(&words, 0).unwrap();
-            assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &second)).progress.done, 1);
+            let second = job_of(ReplayAction::Discard, of_id("e1"));
+            assert_eq!(carry_out(&fixture, &second).progress.done, 1);
         }
     };
-    let report = run(&fixture.topic(), &slow, &|| fixture.clock(), observe);
+    let report = observed(&fixture, &slow, observe);
     assert_eq!((code(&report), report.progress.done), (None, 2));
     assert_eq!(fixture.ids("orders"), ["e0", "e2"]);
 }
@@ -386,7 +375,7 @@ fn two_letters_of_one_id_in_one_transaction_are_two() {
     for ordinal in [4, 7] {
         fixture.write(Spec { id: "same", ordinal, ..Spec::default() });
     }
-    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 2, 0));
     assert_eq!(fixture.ids("orders"), ["same", "same"]);
 }
@@ -397,9 +386,7 @@ fn what_has_arrived_is_written_down_although_the_sink_of_the_events_is_gone() {
     let fixture = TopicFixture::new();
     fixture.write_many(100);
     let broker = fixture.flawed(Flaw::EventsBreak);
-    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-    let filter = all();
-    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| fixture.clock(), &mut |_| ());
+    let report = carry_out_at(&broker, &fixture, &job(ReplayAction::Replay));
     // THEN it ends, and nothing that was delivered is open
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
     assert_eq!(
@@ -413,8 +400,7 @@ fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
     // GIVEN a replay of one event in twenty seconds, and a stop right behind the second
     let fixture = TopicFixture::new();
     fixture.write_many(5);
-    let filter = all();
-    let slow = ReplayJob { rate: "3/min".parse().ok(), ..job(ReplayAction::Replay, &filter) };
+    let slow = ReplayJob { rate: "3/min".parse().ok(), ..job(ReplayAction::Replay) };
     let mut tally = ReplayProgress::default();
     let topic = fixture.topic();
     let mut work = Replay::begin(&topic, &slow, fixture.clock(), &mut tally).unwrap().unwrap();
@@ -437,9 +423,8 @@ fn the_sinks_are_polled_while_the_broker_is_asked_about_a_topic() {
     let fixture = TopicFixture::new();
     fixture.write_many(1);
     let broker = fixture.flawed(Flaw::AnswersLate);
-    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-    let filter = all();
-    let job = job(ReplayAction::Replay, &filter);
+    let topic = fixture.topic_at(&broker);
+    let job = job(ReplayAction::Replay);
     let mut tally = ReplayProgress::default();
     let mut work = Replay::begin(&topic, &job, fixture.clock(), &mut tally).unwrap().unwrap();
     fixture.broker.set_silent(true);
@@ -456,9 +441,8 @@ fn a_reader_that_pauses_is_not_asked_without_a_pause() {
     let fixture = TopicFixture::new();
     fixture.write_many(2);
     let broker = fixture.flawed(Flaw::Pauses);
-    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-    let filter = all();
-    let job = job(ReplayAction::Replay, &filter);
+    let topic = fixture.topic_at(&broker);
+    let job = job(ReplayAction::Replay);
     let mut tally = ReplayProgress::default();
     let mut work = Replay::begin(&topic, &job, fixture.clock(), &mut tally).unwrap().unwrap();
     // WHEN one event is in flight and no more letters come for now
@@ -472,9 +456,7 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
         let fixture = TopicFixture::new();
         fixture.write_many(10);
         let broker = fixture.flawed(Flaw::Forgets(3));
-        let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-        let filter = all();
-        let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
+        let report = carry_out_at(&broker, &fixture, &job(action));
         assert_eq!(
             (report.progress.matched, report.progress.done, report.progress.gone),
             (10, 7, 3)
@@ -491,9 +473,7 @@ fn giving_letters_up_opens_no_sink_for_events() {
         let fixture = TopicFixture::new();
         fixture.write_many(10);
         let broker = fixture.flawed(Flaw::Nothing);
-        let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
-        let filter = all();
-        let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
+        let report = carry_out_at(&broker, &fixture, &job(action));
         assert_eq!((report.progress.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));
     }
 }
@@ -503,9 +483,8 @@ fn who_has_replayed_what_stands_in_the_log_at_the_beginning_and_at_the_end() {
     let fixture = TopicFixture::new();
     fixture.write_many(3);
     fixture.broker.refuse("e2", failure());
-    let lines = audit(|| {
-        assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &all())).progress.done, 2)
-    });
+    let lines =
+        audit(|| assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay)).progress.done, 2));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("replay begins") && begins.contains("count=3"), "{begins}");
     assert!(ended.contains("replay ended") && ended.contains("count=2"), "{ended}");
@@ -519,8 +498,7 @@ fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
     fixture.write(Spec { id: "forged", topic: "payments", ..Spec::default() });
     // GIVEN routes that lead to one of both topics
     let destinations = Some(Destinations::to("orders"));
-    let report =
-        carry_out(&fixture, &ReplayJob { destinations, ..job(ReplayAction::Replay, &all()) });
+    let report = carry_out(&fixture, &ReplayJob { destinations, ..job(ReplayAction::Replay) });
     // THEN only that one is published to, and the other dead letter stays open
     assert_eq!(code(&report), Some("dead-letter.unfit"));
     assert_eq!((report.progress.done, &json!(report.progress)["elsewhere"]), (1, &json!(1)));
@@ -528,6 +506,6 @@ fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
     assert_eq!((fixture.ids("orders"), fixture.ids("payments")), (vec!["ours".to_owned()], vec![]));
     assert_eq!(fixture.open(), 1);
     // WHEN somebody insists THEN it goes there, too
-    assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &all())).progress.done, 1);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay)).progress.done, 1);
     assert_eq!(fixture.ids("payments"), ["forged"]);
 }

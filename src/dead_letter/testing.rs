@@ -117,6 +117,11 @@ impl TopicFixture {
         DeadLetterTopic::of_relay(&self.broker, &self.address, &self.stop)
     }
 
+    /// The same topic at another broker.
+    pub(super) fn topic_at<'a>(&'a self, broker: &'a dyn Broker) -> DeadLetterTopic<'a> {
+        DeadLetterTopic { broker, ..self.topic() }
+    }
+
     /// The same broker with a flaw.
     pub(super) fn flawed(&self, flaw: Flaw) -> Flawed {
         Flawed {
@@ -165,10 +170,22 @@ impl TopicFixture {
         }
     }
 
-    /// Writes anything.
-    pub(super) fn publish(&self, record: &Outbound<'_>) {
+    /// Writes a record with these headers.
+    pub(super) fn publish(&self, headers: &[(&str, &[u8])]) {
+        let record = Outbound {
+            exchange: "",
+            topic: &self.address.topic,
+            key: None,
+            value: None,
+            id: "",
+            event_type: None,
+            content_type: None,
+            headers,
+            commit_unix_us: BEGAN,
+            partition: None,
+        };
         let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
-        sink.publish(0, record).unwrap();
+        sink.publish(0, &record).unwrap();
         sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 
