@@ -107,7 +107,3 @@ async fn show_history(
     let history = json!({ "interval_seconds": seconds, "samples": history.samples_since(since) });
     answer(StatusCode::OK, JSON, format!("{history}\n"))
 }
-
-#[cfg(test)]
-#[path = "observer_tests.rs"]
-mod tests;

@@ -3,30 +3,34 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::*;
 
 #[path = "bounded_tests.rs"]
 mod bounded;
 
 use crate::base::lsn::Lsn;
+use crate::base::secret::Secret;
 use crate::dead_letter::destinations::Destinations;
-use crate::dead_letter::writer::DeadLetterAddress;
+use crate::dead_letter::writer::DeadLetterSettings;
 use crate::health::{self, FactsWriter, HealthLimits, Pass, Phase, StateWatch};
 use crate::metrics::{Metrics, Point};
+use crate::sink::testing::MemoryBroker;
 
 /// When the clock of the facts began.
 const ORIGIN_UNIX_US: i64 = 1_764_032_400_000_000;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
-pub(super) struct Stage {
-    pub(super) admin: Option<Admin>,
-    pub(super) addr: SocketAddr,
-    pub(super) recorder: FactsWriter,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) now_ms: Arc<AtomicU64>,
+struct Stage {
+    admin: Option<Admin>,
+    addr: SocketAddr,
+    recorder: FactsWriter,
+    metrics: Arc<Metrics>,
+    now_ms: Arc<AtomicU64>,
 }
 
-pub(super) fn stage() -> Stage {
+fn stage() -> Stage {
     stage_of(Some("relay<1>"))
 }
 
@@ -60,18 +64,22 @@ pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
 
 /// Nobody may act on them.
 fn letters() -> DeadLetterAccess {
-    let broker = Arc::new(crate::sink::testing::MemoryBroker::default());
+    letters_of(&MemoryBroker::default(), None)
+}
+
+/// The letters of this broker, for those who have the token.
+pub(super) fn letters_of(broker: &MemoryBroker, token: Option<&str>) -> DeadLetterAccess {
     DeadLetterAccess {
-        broker,
-        address: DeadLetterAddress::default(),
+        broker: Arc::new(broker.clone()),
+        address: DeadLetterSettings::default().address,
         destinations: Destinations::anywhere(),
         finder: None,
         stops: None,
-        token: None,
+        token: token.map(Secret::new),
     }
 }
 
-pub(super) fn streaming() -> Pass {
+fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
@@ -82,27 +90,47 @@ pub(super) fn streaming() -> Pass {
     }
 }
 
-/// Sends a request and reads to the end of the connection.
-fn exchange(addr: SocketAddr, request: &str) -> String {
+/// Sends a request with these headers; status, head and body of the answer.
+pub(super) fn exchange(
+    addr: SocketAddr,
+    first: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut request = format!("{first} HTTP/1.1\r\n{headers}");
+    for (name, value) in [("Host", "localhost"), ("Content-Length", &body.len().to_string())] {
+        if !headers.contains(name) {
+            request += &format!("{name}: {value}\r\n");
+        }
+    }
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
-    response
-}
-
-fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
-    let response = exchange(addr, &request);
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
     (code, head.to_owned(), body.to_owned())
 }
 
-pub(super) fn get(addr: SocketAddr, path: &str) -> (u16, String) {
+fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String) {
+    exchange(addr, &format!("GET {path}"), header, "")
+}
+
+fn get(addr: SocketAddr, path: &str) -> (u16, String) {
     let (code, _, body) = get_with(addr, path, "");
     (code, body)
+}
+
+fn json_of(body: &str) -> Value {
+    serde_json::from_str(body).unwrap()
+}
+
+const ACCEPT_JSON: &str = "Accept: application/json\r\n";
+
+/// The JSON of a path that answers with it where it is asked for.
+fn get_json(addr: SocketAddr, path: &str) -> Value {
+    json_of(&get_with(addr, path, ACCEPT_JSON).2)
 }
 
 #[test]
@@ -129,8 +157,7 @@ fn a_relay_that_stands_by_is_well_for_those_who_say_so_unless_its_broker_is_away
     assert_eq!(get(stage.addr, "/readyz").0, 503);
     assert_eq!(get(stage.addr, "/readyz?standby=no").0, 503);
     assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "standby\n".into()));
-    let (_, _, body) = get_with(stage.addr, "/readyz?standby=ok", "Accept: application/json\r\n");
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let body = get_json(stage.addr, "/readyz?standby=ok");
     assert_eq!((&body["standby"], &body["ready"]), (&true.into(), &false.into()));
     stage.recorder.pass(&Pass { sink_reachable: false, ..standby }, 0);
     let (code, body) = get(stage.addr, "/readyz?standby=ok");
@@ -143,15 +170,15 @@ fn a_relay_that_stands_by_is_well_for_those_who_say_so_unless_its_broker_is_away
 #[test]
 fn verdicts_are_json_for_those_who_ask() {
     let stage = stage();
-    let (code, head, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");
+    let (code, head, body) = get_with(stage.addr, "/readyz", ACCEPT_JSON);
     assert_eq!(code, 503);
     assert!(head.contains("content-type: application/json"), "{head}");
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let body = json_of(&body);
     assert_eq!(body["ready"], false);
     assert_eq!(body["reasons"][0]["code"], "starting");
     assert_eq!((&body["state"], &body["since_seconds"]), (&"starting".into(), &0.into()));
     assert_eq!(body["reason"]["code"], "starting");
-    let (_, _, body) = get_with(stage.addr, "/livez", "Accept: application/json\r\n");
+    let (_, _, body) = get_with(stage.addr, "/livez", ACCEPT_JSON);
     assert_eq!(body, "{\"live\":true,\"reasons\":[]}\n");
 }
 
@@ -190,21 +217,21 @@ fn status_is_json_with_positions_and_slot() {
     stage.metrics.slot_retained_wal_bytes.set(64.0);
     stage.metrics.slot_lag_bytes.at(Point::Confirmed).set(17.0);
     let (code, body) = get(stage.addr, "/status");
-    let status: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let status = json_of(&body);
     assert_eq!(code, 200);
     assert_eq!(status["state"], "streaming");
     assert_eq!((&status["mode"], &status["sink"]), (&"cdc".into(), &"kafka".into()));
-    assert_eq!(status["reason"], serde_json::Value::Null);
+    assert_eq!(status["reason"], Value::Null);
     assert_eq!(status["ready"], true);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["lsn"]["received"], "16/300");
     assert_eq!(status["lsn"]["confirmed"], "16/100");
     assert_eq!(status["in_flight"]["events"], 2);
     assert_eq!(status["slot"]["wal_status"], "extended");
-    assert_eq!(status["slot"]["safe_wal_bytes"], serde_json::Value::Null);
-    assert_eq!(status["slot"]["pinned_by"], serde_json::Value::Null);
-    assert_eq!(status["polling"], serde_json::Value::Null);
-    let of_slot = |status: &serde_json::Value| {
+    assert_eq!(status["slot"]["safe_wal_bytes"], Value::Null);
+    assert_eq!(status["slot"]["pinned_by"], Value::Null);
+    assert_eq!(status["polling"], Value::Null);
+    let of_slot = |status: &Value| {
         let slot = &status["slot"];
         let confirmed = &slot["lag_bytes"]["confirmed"];
         serde_json::json!([
@@ -217,9 +244,9 @@ fn status_is_json_with_positions_and_slot() {
     assert_eq!(of_slot(&status), serde_json::json!([true, 0.0, 64, 17]));
     // WHEN the slot is not read any more THEN none of its figures is told
     stage.metrics.set_slot_unknown();
-    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    let status = get_json(stage.addr, "/status");
     assert_eq!(of_slot(&status), serde_json::json!([null, null, null, null]));
-    assert_eq!(status["slot"]["wal_status"], serde_json::Value::Null);
+    assert_eq!(status["slot"]["wal_status"], Value::Null);
 }
 
 #[test]
@@ -231,18 +258,18 @@ fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readines
     stage.recorder.pass(&Pass { in_flight_events: 3, ..streaming() }, 1_000);
     stage.now_ms.store(6_001, Ordering::Relaxed);
     let text = "the broker has confirmed none of 3 events for 6 s";
-    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    let status = get_json(stage.addr, "/status");
     assert_eq!(status["state"], "blocked");
     assert_eq!(status["since"], "2025-11-25T01:00:06.001000Z");
     stage.now_ms.store(9_500, Ordering::Relaxed);
-    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    let status = get_json(stage.addr, "/status");
     // THEN it says so, and is still ready
     assert_eq!(status["since_seconds"], 3);
     assert_eq!(status["reason"]["code"], "broker_silent");
     assert_eq!(status["reason"]["text"], text.replace("6 s", "9 s"));
     assert_eq!((&status["ready"], &status["reasons"]), (&true.into(), &serde_json::json!([])));
-    let (code, _, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");
-    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let (code, _, body) = get_with(stage.addr, "/readyz", ACCEPT_JSON);
+    let body = json_of(&body);
     assert_eq!((code, &body["ready"], &body["state"]), (200, &true.into(), &"blocked".into()));
     let (_, metrics) = get(stage.addr, "/metrics");
     assert!(metrics.contains("outbox_state{state=\"blocked\"} 1\n"), "{metrics}");
@@ -254,17 +281,14 @@ fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readines
 fn where_a_table_is_polled_status_tells_of_its_backlog_and_of_no_slot() {
     let mut stage = stage_of(None);
     stage.recorder.pass(&Pass { phase: Phase::Polling, ..streaming() }, 0);
-    let look = |stage: &Stage| -> serde_json::Value {
-        serde_json::from_str(&get(stage.addr, "/status").1).unwrap()
-    };
-    let status = look(&stage);
+    let status = get_json(stage.addr, "/status");
     assert_eq!((&status["state"], &status["ready"]), (&"polling".into(), &true.into()));
     assert_eq!(status["mode"], "polling");
-    assert_eq!(status["slot"], serde_json::Value::Null);
-    assert_eq!(status["polling"]["backlog"], serde_json::Value::Null, "nobody has looked yet");
+    assert_eq!(status["slot"], Value::Null);
+    assert_eq!(status["polling"]["backlog"], Value::Null, "nobody has looked yet");
     stage.metrics.backlog.set(17.0);
     stage.metrics.backlog_age_seconds.set(2.5);
-    let status = look(&stage);
+    let status = get_json(stage.addr, "/status");
     assert_eq!(status["polling"]["backlog"], 17);
     assert_eq!(status["polling"]["backlog_age_seconds"], 2.5);
 }
@@ -272,13 +296,10 @@ fn where_a_table_is_polled_status_tells_of_its_backlog_and_of_no_slot() {
 #[test]
 fn status_tells_of_dead_letters() {
     let stage = stage();
-    let letters = || {
-        let (_, body) = get(stage.addr, "/status");
-        serde_json::from_str::<serde_json::Value>(&body).unwrap()["dead_letters"].take()
-    };
+    let letters = || get_json(stage.addr, "/status")["dead_letters"].take();
     // GIVEN a topic that was not read yet THEN that is no zero
-    assert_eq!(letters()["open"], serde_json::Value::Null);
-    assert_eq!(letters()["oldest_age_seconds"], serde_json::Value::Null);
+    assert_eq!(letters()["open"], Value::Null);
+    assert_eq!(letters()["oldest_age_seconds"], Value::Null);
     // WHEN it is read
     stage.metrics.dlq_depth.set(1234.0);
     stage.metrics.dlq_oldest_age_seconds.set(3_700.5);
@@ -315,35 +336,31 @@ fn the_page_may_load_its_own_files_only() {
 #[test]
 fn a_foreign_host_name_is_refused_and_monitoring_is_not() {
     let stage = stage();
-    let ask = |path: &str| {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: relay.svc:9464\r\n\r\n");
-        exchange(stage.addr, &request)
-    };
+    let ask = |path: &str| get_with(stage.addr, path, "Host: relay.svc:9464\r\n");
     for path in ["/", "/status", "/console/app.js", "/nothing"] {
-        let answer = ask(path);
-        assert!(answer.starts_with("HTTP/1.1 421"), "{path}: {answer}");
-        assert!(answer.contains("[admin] hosts = [\"relay.svc\"]"), "{answer}");
+        let (code, _, body) = ask(path);
+        assert_eq!(code, 421, "{path}: {body}");
+        assert!(body.contains("[admin] hosts = [\"relay.svc\"]"), "{body}");
     }
-    let answer = ask("/api/dlq");
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let body = json_of(&ask("/api/dlq").2);
     assert_eq!(
         (body["code"].as_str(), body["where"].as_str()),
         (Some("admin.host"), Some("admin.hosts"))
     );
-    assert!(ask("/metrics").starts_with("HTTP/1.1 200"));
-    assert!(ask("/readyz").starts_with("HTTP/1.1 503"), "still starting");
+    assert_eq!(ask("/metrics").0, 200);
+    assert_eq!(ask("/readyz").0, 503, "still starting");
 }
 
 #[test]
 fn other_paths_and_methods_are_refused() {
     let stage = stage();
     assert_eq!(get(stage.addr, "/nothing").0, 404);
-    let post = exchange(
-        stage.addr,
-        "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
-    );
-    assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+    assert_eq!(exchange(stage.addr, "POST /metrics", "", "").0, 405);
+    for wrong in ["since=", "since=yesterday", "until=1"] {
+        let (code, body) = get(stage.addr, &format!("/history?{wrong}"));
+        assert_eq!(code, 400);
+        assert!(body.contains("/history?since=SECONDS"), "{body}");
+    }
 }
 
 #[test]

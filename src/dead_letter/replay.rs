@@ -85,7 +85,7 @@ pub(crate) struct ReplayJob {
 
 impl ReplayJob {
     /// Without a rate, to anywhere.
-    pub(super) fn new(action: ReplayAction, filter: DeadLetterFilter, by: &str) -> ReplayJob {
+    pub(crate) fn new(action: ReplayAction, filter: DeadLetterFilter, by: &str) -> ReplayJob {
         let by = by.to_owned();
         ReplayJob { action, filter, rate: None, destinations: None, expected: None, by }
     }

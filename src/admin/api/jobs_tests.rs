@@ -3,10 +3,9 @@ use std::time::Instant;
 use walrelay_core::base::clock::Moment;
 
 use super::*;
-use crate::dead_letter::destinations::Destinations;
+use crate::admin::tests::letters_of;
 use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::replay::ReplayAction;
-use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 
 fn stopped_clock() -> SteadyClock {
@@ -18,22 +17,8 @@ fn stopped_clock() -> SteadyClock {
 fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
     let jobs = ReplayJobs { new_clock: stopped_clock, ..ReplayJobs::default() };
-    let access = DeadLetterAccess {
-        destinations: Destinations::anywhere(),
-        broker: Arc::new(MemoryBroker::default()),
-        address: DeadLetterSettings::default().address,
-        finder: None,
-        stops: None,
-        token: None,
-    };
-    let job = ReplayJob {
-        destinations: None,
-        action: ReplayAction::Discard,
-        filter: DeadLetterFilter::default(),
-        rate: None,
-        expected: None,
-        by: "me".to_owned(),
-    };
+    let access = letters_of(&MemoryBroker::default(), None);
+    let job = ReplayJob::new(ReplayAction::Discard, DeadLetterFilter::default(), "me");
     // WHEN a job has run
     let job = jobs.begin(access, job, String::new(), || {}).unwrap();
     jobs.end();

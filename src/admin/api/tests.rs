@@ -1,18 +1,15 @@
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::http::header;
 use serde_json::Value;
 
 use super::super::Admin;
-use super::super::tests::view;
+use super::super::tests::{exchange as exchange_text, letters_of, view};
 use super::*;
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::testing::TempFolder;
-use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::testing::{Spec, write};
-use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 use crate::sink::{Broker, Disposition, Failure};
 
@@ -22,34 +19,19 @@ const JSON_BODY: &str = "Content-Type: application/json\r\n";
 
 /// A server, and letters at a broker.
 pub(super) struct ApiFixture {
-    broker: MemoryBroker,
+    pub(super) broker: MemoryBroker,
     pub(super) admin: Admin,
 }
 
 fn fixture_with(token: Option<&str>) -> ApiFixture {
-    fixture_on(token, |broker| Arc::new(broker))
-}
-
-/// The relay's broker is what `of` makes of the one that the fixture writes to.
-pub(super) fn fixture_on(
-    token: Option<&str>,
-    of: impl FnOnce(MemoryBroker) -> Arc<dyn Broker>,
-) -> ApiFixture {
     let broker = MemoryBroker::default();
     let (_recorder, view) = view(Some("relay"));
-    let letters = DeadLetterAccess {
-        destinations: Destinations::anywhere(),
-        broker: of(broker.clone()),
-        address: DeadLetterSettings::default().address,
-        finder: None,
-        stops: None,
-        token: token.map(Secret::new),
-    };
+    let letters = letters_of(&broker, token);
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), &[], view, letters).unwrap();
     ApiFixture { broker, admin }
 }
 
-fn fixture() -> ApiFixture {
+pub(super) fn fixture() -> ApiFixture {
     fixture_with(Some(TOKEN))
 }
 
@@ -104,19 +86,8 @@ pub(super) fn exchange(
     headers: &str,
     body: &str,
 ) -> (u16, String, Value) {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let length = match headers.contains("Content-Length") {
-        true => String::new(),
-        false => format!("Content-Length: {}\r\n", body.len()),
-    };
-    let request = format!("{first} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n{body}");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap();
-    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (code, head.to_owned(), serde_json::from_str(body).unwrap_or(Value::Null))
+    let (code, head, body) = exchange_text(addr, first, headers, body);
+    (code, head, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
 pub(super) fn bearer(token: &str) -> String {
