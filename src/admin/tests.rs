@@ -14,7 +14,7 @@ use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::writer::DeadLetterSettings;
-use crate::health::{self, FactsWriter, HealthLimits, Pass, Phase, StateWatch};
+use crate::health::{self, FactsWriter, Pass, Phase, StateWatch};
 use crate::metrics::{Metrics, Point};
 use crate::sink::testing::MemoryBroker;
 
@@ -48,7 +48,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
 pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());
-    let states = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), ORIGIN_UNIX_US);
+    let states = StateWatch::new(Arc::clone(&metrics), ORIGIN_UNIX_US);
     let states = Arc::new(states);
     let view = AdminView {
         metrics,

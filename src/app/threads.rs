@@ -23,7 +23,7 @@ use crate::dead_letter::tail_event::{self, ReadRequests};
 use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
-use crate::health::{Facts, HealthLimits, StateWatch};
+use crate::health::{Facts, StateWatch};
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
@@ -57,8 +57,7 @@ impl RunContext {
         let system = SystemId::default();
         let config_of_stops = StopsConfig { system: system.clone(), ..stops_config(config) };
         let stops = stops::open(config_of_stops)?;
-        let (limits, began_unix_us) = (HealthLimits::default(), unix_now_us());
-        let states = StateWatch::new(limits, Arc::clone(&metrics), began_unix_us);
+        let states = StateWatch::new(Arc::clone(&metrics), unix_now_us());
         let view = AdminView {
             metrics: Arc::clone(&metrics),
             facts: Arc::clone(&facts),

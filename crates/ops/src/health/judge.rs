@@ -7,21 +7,14 @@ use super::wal_growth::WalGrowth;
 use crate::health::Pass;
 use crate::metrics::HealthState;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthLimits {
-    /// The relay is held or blocked when it takes in or settles nothing for this long.
-    pub hold_ms: u64,
-    /// The relay is not ready when it takes in or settles nothing for this long.
-    pub stall_ms: u64,
-    /// The loop is stuck when it finishes no pass for this long.
-    pub heartbeat_ms: u64,
-}
+/// The relay is held or blocked when it takes in or settles nothing for this long.
+const HOLD_MS: u64 = 3_000;
 
-impl Default for HealthLimits {
-    fn default() -> HealthLimits {
-        HealthLimits { hold_ms: 3_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
-    }
-}
+/// The relay is not ready when it takes in or settles nothing for this long.
+const STALL_MS: u64 = 30_000;
+
+/// The loop is stuck when it finishes no pass for this long.
+const HEARTBEAT_MS: u64 = 60_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
@@ -57,22 +50,22 @@ pub struct StateChange {
 
 #[derive(Debug)]
 pub struct Judge {
-    limits: HealthLimits,
     wal_growth: WalGrowth,
     state: HealthState,
     since_ms: u64,
 }
 
-impl Judge {
-    pub fn new(limits: HealthLimits, now_ms: u64) -> Judge {
-        let wal_growth = WalGrowth::default();
-        Judge { limits, wal_growth, state: HealthState::Starting, since_ms: now_ms }
+impl Default for Judge {
+    fn default() -> Judge {
+        Judge { wal_growth: WalGrowth::default(), state: HealthState::Starting, since_ms: 0 }
     }
+}
 
+impl Judge {
     /// Judges the facts. The caller does this regularly, because what has not been seen
     /// cannot be remembered.
     pub fn judge(&mut self, facts: &Snapshot, now_ms: u64) -> (Health, Option<StateChange>) {
-        let mut causes = against_readiness(facts, self.limits, now_ms);
+        let mut causes = against_readiness(facts, now_ms);
         // Every other cause explains it better.
         let growth = self.wal_growth.observe(facts, now_ms);
         let unconfirmed = growth.map(|(for_ms, bytes)| {
@@ -87,15 +80,14 @@ impl Judge {
             standing.find(|(for_ms, _)| *for_ms > limit_ms).map(|(_, cause)| cause)
         };
         if causes.is_empty() {
-            causes.extend(after(self.limits.stall_ms));
+            causes.extend(after(STALL_MS));
         }
         let first = causes.first().copied();
         // What holds back a relay that is still ready may pass by itself.
-        let hold_ms = self.limits.hold_ms;
-        let first = first.or_else(|| silent_for(facts, now_ms, hold_ms));
-        let first = first.or_else(|| unsettled_for(facts, now_ms, hold_ms));
-        let first = first.or_else(|| unread_for(facts, now_ms, hold_ms));
-        let first = first.or_else(|| after(hold_ms));
+        let first = first.or_else(|| silent_for(facts, now_ms, HOLD_MS));
+        let first = first.or_else(|| unsettled_for(facts, now_ms, HOLD_MS));
+        let first = first.or_else(|| unread_for(facts, now_ms, HOLD_MS));
+        let first = first.or_else(|| after(HOLD_MS));
         let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
         let change = (state != self.state).then(|| StateChange {
             from: self.state,
@@ -111,17 +103,13 @@ impl Judge {
 }
 
 /// The reasons against readiness, and the state that follows. The first one leads.
-fn against_readiness(
-    facts: &Snapshot,
-    limits: HealthLimits,
-    now_ms: u64,
-) -> Vec<(HealthState, StateReason)> {
+fn against_readiness(facts: &Snapshot, now_ms: u64) -> Vec<(HealthState, StateReason)> {
     let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
     let phase = of_phase(facts, now_ms);
     let beat_age_ms = age(facts.heartbeat_ms);
     // A loop that has ended is not stuck; the process is on its way out, or waits to be resumed.
     let ended = matches!(facts.pass.phase, Phase::Stopped | Phase::Halted(_));
-    let stuck = !ended && beat_age_ms > limits.heartbeat_ms;
+    let stuck = !ended && beat_age_ms > HEARTBEAT_MS;
     let stuck = stuck.then_some((HealthState::Stalled, StateReason::LoopStuck(beat_age_ms)));
     let ending = matches!(facts.pass.phase, Phase::Draining | Phase::Stopped);
     let mut causes = Vec::new();
@@ -136,10 +124,10 @@ fn against_readiness(
         _ => StateReason::SinkDown(age(since)),
     });
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
-    causes.extend(silent_for(facts, now_ms, limits.stall_ms));
-    causes.extend(unsettled_for(facts, now_ms, limits.stall_ms));
+    causes.extend(silent_for(facts, now_ms, STALL_MS));
+    causes.extend(unsettled_for(facts, now_ms, STALL_MS));
     let decoding = facts.decoding_since_ms.map(|since| StateReason::Decoding(age(since)));
-    causes.extend(unread_for(facts, now_ms, limits.stall_ms));
+    causes.extend(unread_for(facts, now_ms, STALL_MS));
     causes.extend(decoding.map(|reason| (HealthState::Stalled, reason)));
     causes
 }

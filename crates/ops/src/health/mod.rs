@@ -20,7 +20,7 @@ mod wal_growth;
 pub use walrelay_core::health::{IntakeHold, Pass, Phase, SilentDestination};
 
 pub use self::facts::{Facts, FactsWriter, Snapshot, facts};
-pub use self::judge::{Health, HealthLimits, Judge};
+pub use self::judge::{Health, Judge};
 pub use self::reason::StateReason;
 pub use self::state_watch::StateWatch;
 pub use crate::metrics::HealthState;

@@ -3,10 +3,11 @@
 //! The admin thread asks once a second and for every probe, because the data thread could not tell
 //! of a stall of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::facts::Snapshot;
-use super::judge::{Health, HealthLimits, Judge, StateChange};
+use super::judge::{Health, Judge, StateChange};
+use walrelay_base::lock::locked;
 use walrelay_base::log::STATES;
 
 use crate::metrics::{HealthState, Metrics};
@@ -19,16 +20,15 @@ pub struct StateWatch {
 }
 
 impl StateWatch {
-    pub fn new(limits: HealthLimits, metrics: Arc<Metrics>, origin_unix_us: i64) -> StateWatch {
-        let judge = Mutex::new(Judge::new(limits, 0));
-        let watch = StateWatch { judge, metrics, origin_unix_us };
+    pub fn new(metrics: Arc<Metrics>, origin_unix_us: i64) -> StateWatch {
+        let watch = StateWatch { judge: Mutex::default(), metrics, origin_unix_us };
         watch.show(HealthState::Starting, 0);
         watch
     }
 
     pub fn judge(&self, facts: &Snapshot, now_ms: u64) -> Health {
         // Held until the change is told, so that two changes are told in their order.
-        let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judge = locked(&self.judge);
         let (health, change) = judge.judge(facts, now_ms);
         for (reason, gauge) in self.metrics.intake_held.iter() {
             gauge.set(i64::from(facts.pass.hold == Some(reason)));

@@ -6,8 +6,7 @@ use super::*;
 fn the_metrics_follow_the_state() {
     // GIVEN a process that began at 1,000 s of the epoch
     let metrics = Arc::new(Metrics::new());
-    let limits = HealthLimits::default();
-    let watch = StateWatch::new(limits, Arc::clone(&metrics), 1_000_000_000);
+    let watch = StateWatch::new(Arc::clone(&metrics), 1_000_000_000);
     let up = || {
         let up = metrics.state.iter().filter(|(_, gauge)| gauge.get() == 1);
         up.map(|(state, _)| state).collect::<Vec<_>>()

@@ -5,9 +5,6 @@ use super::*;
 use walrelay_base::lsn::Lsn;
 use walrelay_postgres::idle_timeout::IdleTimeout;
 
-pub(super) const LIMITS: HealthLimits =
-    HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 };
-
 pub(super) fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
@@ -20,7 +17,7 @@ pub(super) fn streaming() -> Pass {
 }
 
 fn judged(facts: &Facts, now_ms: u64) -> Health {
-    Judge::new(LIMITS, 0).judge(&facts.snapshot(), now_ms).0
+    Judge::default().judge(&facts.snapshot(), now_ms).0
 }
 
 #[test]
@@ -179,7 +176,7 @@ fn a_relay_that_takes_in_nothing_is_held_and_after_long_not_ready_although_nothi
     let held = Pass { hold: Some(IntakeHold::DeadLettersUnread), ..streaming() };
     recorder.pass(&held, 1_000);
     recorder.pass(&held, 31_001);
-    assert_eq!(judged(&facts, 6_000).state, HealthState::Streaming);
+    assert_eq!(judged(&facts, 4_000).state, HealthState::Streaming);
     let health = judged(&facts, 31_000);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
     assert_eq!(health.reason, Some(unread(IntakeHold::DeadLettersUnread, 30_000)));
@@ -206,12 +203,12 @@ fn a_full_window_that_settles_is_streaming_and_one_that_does_not_is_held() {
     }
     // WHEN nothing settles any more
     let stands = Pass { settled_events: 59, ..window_full };
-    recorder.pass(&stands, 64_001);
-    assert_eq!(judged(&facts, 64_000).state, HealthState::Streaming);
-    // THEN it is held after 5 s, still ready, and not ready after 30 s
-    let health = judged(&facts, 64_001);
+    recorder.pass(&stands, 62_001);
+    assert_eq!(judged(&facts, 62_000).state, HealthState::Streaming);
+    // THEN it is held after 3 s, still ready, and not ready after 30 s
+    let health = judged(&facts, 62_001);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
-    assert_eq!(health.reason, Some(full(IntakeHold::WindowFull, 5_001)));
+    assert_eq!(health.reason, Some(full(IntakeHold::WindowFull, 3_001)));
     recorder.pass(&stands, 89_001);
     let health = judged(&facts, 89_001);
     assert_eq!(health.state, HealthState::Held);
@@ -224,10 +221,10 @@ fn a_broker_that_confirms_nothing_blocks_the_relay_although_there_is_room() {
     let busy = Pass { in_flight_events: 3, ..streaming() };
     recorder.pass(&streaming(), 0);
     recorder.pass(&busy, 1_000);
-    assert_eq!(judged(&facts, 5_000).state, HealthState::Streaming);
-    let health = judged(&facts, 5_001);
+    assert_eq!(judged(&facts, 3_000).state, HealthState::Streaming);
+    let health = judged(&facts, 3_001);
     assert_eq!((health.state, health.reasons), (HealthState::Blocked, vec![]));
-    assert_eq!(health.reason, Some(StateReason::BrokerSilent { for_ms: 5_001, events: 3 }));
+    assert_eq!(health.reason, Some(StateReason::BrokerSilent { for_ms: 3_001, events: 3 }));
 }
 
 #[test]
@@ -236,18 +233,18 @@ fn another_hold_begins_anew() {
     let hold = |hold| Pass { hold: Some(hold), ..streaming() };
     recorder.pass(&hold(IntakeHold::CatalogUnread), 1_000);
     recorder.pass(&hold(IntakeHold::DeadLettersUnread), 5_000);
-    assert_eq!(judged(&facts, 10_000).state, HealthState::Streaming);
-    let health = judged(&facts, 10_001);
-    assert_eq!(health.reason, Some(unread(IntakeHold::DeadLettersUnread, 5_001)));
+    assert_eq!(judged(&facts, 8_000).state, HealthState::Streaming);
+    let health = judged(&facts, 8_001);
+    assert_eq!(health.reason, Some(unread(IntakeHold::DeadLettersUnread, 3_001)));
     recorder.pass(&hold(IntakeHold::CatalogUnread), 11_000);
-    let health = judged(&facts, 16_001);
-    assert_eq!(health.reason, Some(unread(IntakeHold::CatalogUnread, 5_001)));
+    let health = judged(&facts, 14_001);
+    assert_eq!(health.reason, Some(unread(IntakeHold::CatalogUnread, 3_001)));
 }
 
 #[test]
 fn a_state_is_remembered_since_it_began() {
     let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     let mut look = |facts: &Facts, now_ms| judge.judge(&facts.snapshot(), now_ms);
     // GIVEN a relay that streams from the second second on
     let (health, change) = look(&facts, 1_000);
@@ -347,7 +344,7 @@ fn a_relay_that_waits_to_be_resumed_is_alive_and_says_why_it_is_not_ready() {
     let (mut recorder, facts) = facts(0);
     recorder.phase(Phase::Halted("slot.moved"), 1_000);
     // However late its last heartbeat is: no loop runs.
-    let (health, _) = Judge::new(HealthLimits::default(), 0).judge(&facts.snapshot(), 10_000_000);
+    let health = judged(&facts, 10_000_000);
     assert_eq!((health.state, health.stuck()), (HealthState::Halted, None));
     assert_eq!(health.reasons, [StateReason::Halted("slot.moved")]);
     assert!(health.reasons[0].to_string().contains("slot.moved"));

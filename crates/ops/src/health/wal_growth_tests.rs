@@ -1,4 +1,4 @@
-use crate::health::tests::{LIMITS, streaming};
+use crate::health::tests::streaming;
 use crate::health::{Facts, HealthState, Judge, Pass, Phase, StateReason, facts};
 use walrelay_base::lsn::Lsn;
 
@@ -8,7 +8,7 @@ fn watched(
     mut now: impl FnMut(u64, &mut Pass) -> (u64, u64),
 ) -> Vec<(u64, StateReason)> {
     let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     let mut seen = Vec::new();
     for second in 1..=seconds {
         let mut pass = streaming();
@@ -26,20 +26,20 @@ fn watched(
 fn wal_that_grows_while_the_confirmed_lsn_stands_is_a_stall() {
     // GIVEN everything confirmed for a while, then WAL and no progress
     let seen = watched(60, |second, _| (100 + 10 * second.saturating_sub(10), 100));
-    // THEN after 5 s that is a stall
-    let first = StateReason::WalUnconfirmed { for_ms: 6_000, bytes: 60 };
-    assert_eq!(seen.first(), Some(&(16, first)));
-    assert_eq!(seen.len(), 45);
+    // THEN after 3 s that is a stall
+    let first = StateReason::WalUnconfirmed { for_ms: 4_000, bytes: 40 };
+    assert_eq!(seen.first(), Some(&(14, first)));
+    assert_eq!(seen.len(), 47);
     assert_eq!(first.code(), "wal_unconfirmed");
     // AND a confirmed position ends it
-    let seen = watched(50, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
+    let seen = watched(48, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
     assert_eq!(seen.last().map(|(second, _)| *second), Some(44));
 }
 
 #[test]
 fn a_stall_of_the_confirmed_lsn_speaks_against_readiness_after_30_s() {
     let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     let mut seen = Vec::new();
     for second in 1..=40 {
         facts.server_at(Lsn::from_wire(100 + second), Lsn::from_wire(100));
@@ -48,8 +48,8 @@ fn a_stall_of_the_confirmed_lsn_speaks_against_readiness_after_30_s() {
         seen.push((health.state, health.reasons.is_empty()));
     }
     let count = |wanted| seen.iter().filter(|it| **it == wanted).count();
-    assert_eq!(count((HealthState::Streaming, true)), 6);
-    assert_eq!(count((HealthState::Stalled, true)), 25);
+    assert_eq!(count((HealthState::Streaming, true)), 4);
+    assert_eq!(count((HealthState::Stalled, true)), 27);
     assert_eq!(count((HealthState::Stalled, false)), 9);
 }
 
@@ -59,7 +59,7 @@ fn an_idle_database_is_not_stalled() {
     assert_eq!(watched(600, |_, _| (200, 100)), []);
     assert_eq!(watched(600, |second, _| (100 + second, 100 + second)), []);
     // AND WAL of which a part is confirmed now and then
-    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 5 * 5)), []);
+    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 3 * 3)), []);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_explains_the_standstill_better_leads() {
 #[test]
 fn a_postgres_that_answers_neither_the_stream_nor_the_slot_watch_is_a_stall_of_an_idle_relay() {
     let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     let mut look = |facts: &Facts, pass: &Pass, now_ms| {
         recorder.pass(pass, now_ms);
         judge.judge(&facts.snapshot(), now_ms).0
@@ -106,13 +106,13 @@ fn a_postgres_that_answers_neither_the_stream_nor_the_slot_watch_is_a_stall_of_a
     facts.postgres_asked(50_000);
     facts.postgres_answered();
     assert_eq!(look(&facts, &streaming(), 60_000).state, HealthState::Streaming);
-    // WHEN it has none any more, however often it asks THEN that is a stall after 5 s
+    // WHEN it has none any more, however often it asks THEN that is a stall after 3 s
     facts.postgres_asked(61_000);
-    facts.postgres_asked(65_000);
-    assert_eq!(look(&facts, &streaming(), 66_000).state, HealthState::Streaming);
-    let health = look(&facts, &streaming(), 66_001);
+    facts.postgres_asked(63_000);
+    assert_eq!(look(&facts, &streaming(), 64_000).state, HealthState::Streaming);
+    let health = look(&facts, &streaming(), 64_001);
     assert_eq!((health.state, health.reasons), (HealthState::Stalled, vec![]));
-    assert_eq!(health.reason, Some(StateReason::PostgresSilent(5_001)));
+    assert_eq!(health.reason, Some(StateReason::PostgresSilent(3_001)));
     assert_eq!(health.reason.unwrap().code(), "postgres_silent");
     // AND after 30 s it is not ready
     assert_eq!(look(&facts, &streaming(), 91_000).reasons, []);
@@ -121,7 +121,7 @@ fn a_postgres_that_answers_neither_the_stream_nor_the_slot_watch_is_a_stall_of_a
     // WHEN the stream brings something THEN only the slot watch is cut off
     let received = Pass { received_lsn: Lsn::from_wire(301), ..streaming() };
     assert_eq!(look(&facts, &received, 92_000).state, HealthState::Streaming);
-    assert_eq!(look(&facts, &received, 97_001).state, HealthState::Stalled);
+    assert_eq!(look(&facts, &received, 95_001).state, HealthState::Stalled);
     // AND an answer ends it
     facts.postgres_answered();
     assert_eq!(look(&facts, &received, 98_000).state, HealthState::Streaming);
@@ -130,7 +130,7 @@ fn a_postgres_that_answers_neither_the_stream_nor_the_slot_watch_is_a_stall_of_a
 #[test]
 fn a_postgres_that_is_silent_is_told_before_wal_that_was_seen_to_grow() {
     let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     let mut reason = None;
     for second in 1..=60 {
         facts.server_at(Lsn::from_wire(100 + second.min(20)), Lsn::from_wire(100));
@@ -147,7 +147,7 @@ fn a_postgres_that_is_silent_is_told_before_wal_that_was_seen_to_grow() {
 fn a_relay_without_a_stream_is_not_said_to_hear_nothing_of_postgres() {
     let (mut recorder, facts) = facts(0);
     facts.postgres_asked(1_000);
-    let mut judge = Judge::new(LIMITS, 0);
+    let mut judge = Judge::default();
     for phase in [Phase::Standby, Phase::Connecting, Phase::Polling, Phase::Draining] {
         recorder.phase(phase, 50_000);
         let health = judge.judge(&facts.snapshot(), 50_000).0;
