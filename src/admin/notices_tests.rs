@@ -1,12 +1,10 @@
 //! Tests of the messages that are sent, and when, as a socket in the place of the service manager's
 //! receives it.
 
-use std::ffi::OsStr;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::os::unix::net::UnixDatagram;
 
 use super::*;
+use crate::base::testing::service_manager;
 
 struct Stage {
     socket: UnixDatagram,
@@ -14,12 +12,7 @@ struct Stage {
 }
 
 fn stage(name: &str) -> Stage {
-    let name = format!("walrelay-notices-{}-{name}", std::process::id());
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let socket = UnixDatagram::bind_addr(&address).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let limit = Some(Duration::from_secs(30));
-    let manager = ServiceManager::at(OsStr::new(&format!("@{name}")), limit).unwrap();
+    let (socket, manager) = service_manager(name);
     Stage { socket, notices: Notices::new(Arc::new(manager)) }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::testing::TempFolder;
 
 #[test]
 fn a_line_says_what_runs_how_far_and_how_long() {
@@ -16,9 +17,8 @@ fn a_line_says_what_runs_how_far_and_how_long() {
 
 #[test]
 fn a_page_that_was_not_written_leaves_no_file_and_harms_none() {
-    let folder = std::env::temp_dir().join(format!("walrelay-page-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let (fresh, old) = (folder.join("new.html"), folder.join("old.html"));
+    let folder = TempFolder::new();
+    let [fresh, old] = ["new.html", "old.html"].map(|name| folder.path().join(name));
     std::fs::write(&old, "before").unwrap();
     drop(PageFile::open(&fresh).unwrap());
     drop(PageFile::open(&old).unwrap());
@@ -26,7 +26,6 @@ fn a_page_that_was_not_written_leaves_no_file_and_harms_none() {
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "before");
     PageFile::open(&fresh).unwrap().write("page").unwrap();
     assert_eq!(std::fs::read_to_string(&fresh).unwrap(), "page");
-    let refused = PageFile::open(&folder.join("no/where.html")).err().unwrap();
+    let refused = PageFile::open(&folder.path().join("no/where.html")).err().unwrap();
     assert_eq!((refused.exit, refused.code), (Exit::Usage, "output.unwritable"));
-    std::fs::remove_dir_all(&folder).unwrap();
 }

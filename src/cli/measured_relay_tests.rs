@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::error::Exit;
+use crate::base::testing::TempFolder;
 use crate::config::load;
 
 fn config(sink: &str) -> Config {
@@ -9,13 +10,10 @@ fn config(sink: &str) -> Config {
         "[source]\nurl = \"postgres://u:s3cret@db/app\"\nslot = \"mine\"\npublication = \"mine\"\n\
          [[source.outbox]]\ntable = \"public.outbox\"\n[delivery]\nwindow_events_max = 77\n{sink}"
     );
-    let name =
-        format!("walrelay-adapt-{}-{:?}.toml", std::process::id(), std::thread::current().id());
-    let file = std::env::temp_dir().join(name);
+    let folder = TempFolder::new();
+    let file = folder.path().join("w.toml");
     std::fs::write(&file, text).unwrap();
-    let loaded = load(&Request { file: Some(file.clone()), ..Request::default() });
-    std::fs::remove_file(&file).unwrap();
-    loaded.unwrap().config
+    load(&Request { file: Some(file), ..Request::default() }).unwrap().config
 }
 
 const KAFKA: &str =

@@ -4,8 +4,7 @@ const BROKER: &str =
     "[sink.kafka]\nbrokers = \"kafka:9092\"\n[dead_letter]\ntopic = \"orders.dlq\"\n";
 
 fn broker_of(text: &str) -> Result<BrokerConfig, Vec<Fault>> {
-    let file = TempFile::new(text);
-    load_broker(&Request { file: Some(file.0.clone()), ..Request::default() })
+    load_broker(&request(&TempFile::new(text), &[], &[]))
 }
 
 #[test]

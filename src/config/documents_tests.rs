@@ -134,8 +134,10 @@ fn rules_refuse_what_postgres_and_kafka_would() {
     let long = "a".repeat(64);
     let cases = [
         ("source.slot", &["walrelay_2"][..], &["Walrelay", "", &long][..]),
+        ("source.publication", &["Events"], &["", "a\"b", &long]),
         ("source.outbox[0].table", &["outbox", "app.outbox"], &["a.b.c", ".outbox", "a.\"b\""]),
         ("sink.kafka.topics", &["outbox.x"], &["a b", ".."]),
+        ("dead_letter.topic", &["outbox.dlq"], &["a b", "..", ""]),
         (
             "sink.kafka.brokers",
             &["a:9092, b:9092", "[::1]:9092", "SASL_SSL://a:9092", "kafka"],

@@ -248,14 +248,10 @@ fn the_format_of_debezium_chooses_its_preset_unless_one_is_written() {
 #[test]
 fn where_postgres_is_needs_no_other_key() {
     let file = TempFile::new("[sink]\nkind = \"kafka\"\n");
-    let request = |settings: &[&str]| Request {
-        file: Some(file.0.clone()),
-        settings: settings.iter().map(|&text| text.to_owned()).collect(),
-        ..Request::default()
-    };
-    let connection = source_connection(&request(&["source.url=postgres://u@h/shop"])).unwrap();
+    let of = |settings: &[&str]| source_connection(&request(&file, &[], settings));
+    let connection = of(&["source.url=postgres://u@h/shop"]).unwrap();
     assert_eq!((connection.user.as_str(), connection.dbname.as_str()), ("u", "shop"));
-    let told = rendered(&source_connection(&request(&[])).unwrap_err());
+    let told = rendered(&of(&[]).unwrap_err());
     assert!(told.contains("error[config.missing-key]: source.url: is missing"), "{told}");
     assert!(!told.contains("brokers"), "{told}");
 }

@@ -45,13 +45,7 @@ fn a_working_folder_that_may_not_be_searched_has_no_file() {
 fn a_file_that_is_no_toml_is_not_needed_for_an_admin_address_given_elsewhere() {
     let file = TempFile::new("[admin");
     let listen = |variables: &[(&str, &str)], settings: &[&str]| {
-        let request = Request {
-            file: Some(file.0.clone()),
-            settings: settings.iter().map(|&text| text.to_owned()).collect(),
-            variables: variables.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
-            ..Request::default()
-        };
-        admin_listen(&request).map_err(|faults| rendered(&faults))
+        admin_listen(&request(&file, variables, settings)).map_err(|faults| rendered(&faults))
     };
     let address = Ok(([127, 0, 0, 1], 9000).into());
     assert_eq!(listen(&[("WALRELAY_ADMIN__LISTEN", "127.0.0.1:9000")], &[]), address);
@@ -69,9 +63,7 @@ fn a_secret_that_may_come_later_is_no_fault_of_usage_unless_there_is_another() {
         let text = format!(
             "[source]\nurl = {{ file = \"/nonexistent/url\" }}\n[sink]\nkind = \"memory\"\n{more}"
         );
-        let file = TempFile::new(&text);
-        let request = Request { file: Some(file.0.clone()), ..Request::default() };
-        let faults = load(&request).err().unwrap();
+        let faults = load_with(&text, &[], &[]).err().unwrap();
         assert!(faults.iter().any(|fault| fault.code == "config.missing-secret"), "{faults:?}");
         faults.iter().map(|fault| fault.exit).collect::<Vec<_>>()
     };
@@ -83,8 +75,7 @@ fn a_secret_that_may_come_later_is_no_fault_of_usage_unless_there_is_another() {
 fn the_admin_address_is_known_whatever_is_wrong_elsewhere() {
     let listen = |text: &str| {
         let file = TempFile::new(text);
-        let request = Request { file: Some(file.0.clone()), ..Request::default() };
-        admin_listen(&request).map_err(|faults| rendered(&faults))
+        admin_listen(&request(&file, &[], &[])).map_err(|faults| rendered(&faults))
     };
     let faulty =
         "[delivery]\nattempts_max = \"many\"\nnothing = 1\n[admin]\nlisten = \"0.0.0.0:9000\"";

@@ -54,6 +54,15 @@ impl Drop for TempFile {
     }
 }
 
+fn request(file: &TempFile, variables: &[(&str, &str)], settings: &[&str]) -> Request {
+    Request {
+        file: Some(file.0.clone()),
+        settings: settings.iter().map(|&text| text.to_owned()).collect(),
+        variables: variables.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        ..Request::default()
+    }
+}
+
 fn kafka(broker: &dyn Broker) -> &KafkaSettings {
     let broker: &KafkaBroker = (broker as &dyn Any).downcast_ref().unwrap();
     &broker.settings
@@ -65,15 +74,9 @@ fn load_with(
     settings: &[&str],
 ) -> Result<Loaded, Vec<Fault>> {
     let file = TempFile::new(text);
-    let request = Request {
-        file: Some(file.0.clone()),
-        settings: settings.iter().map(|&text| text.to_owned()).collect(),
-        variables: variables.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
-        ..Request::default()
-    };
     // The name of the file is the only thing that differs from run to run.
     let name = file.0.display().to_string();
-    load(&request).map_err(|mut faults| {
+    load(&request(&file, variables, settings)).map_err(|mut faults| {
         faults.iter_mut().for_each(|fault| fault.place = fault.place.replace(&name, "w.toml"));
         faults
     })

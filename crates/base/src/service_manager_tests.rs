@@ -1,19 +1,8 @@
 //! Tests of the messages that a service manager receives, over real datagram sockets.
 
-use std::os::linux::net::SocketAddrExt as _;
-
 use super::*;
 use crate::error::Exit;
-
-/// A socket in the place of the service manager's, and the client of it.
-fn pair(name: &str) -> (UnixDatagram, ServiceManager) {
-    let name = format!("walrelay-notify-{}-{name}", std::process::id());
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let socket = UnixDatagram::bind_addr(&address).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let limit = Some(Duration::from_secs(30));
-    (socket, ServiceManager::at(OsStr::new(&format!("@{name}")), limit).unwrap())
-}
+use crate::testing::service_manager as pair;
 
 /// Every datagram that has come.
 fn received(socket: &UnixDatagram) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! For unit tests: a TLS server, with a certificate that `openssl` makes, and folders.
+//! For unit tests: a TLS server, with a certificate that `openssl` makes, a service manager, and folders.
 
 #![allow(
     clippy::new_without_default,
@@ -6,16 +6,21 @@
     reason = "tests use it, and nothing else"
 )]
 
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::TlsAcceptor;
 
+use super::service_manager::ServiceManager;
 use super::tls;
 
 /// A folder with a self-signed certificate for this host, `own.crt`, and its key, `own.key`.
@@ -44,6 +49,15 @@ pub fn tls_acceptor(folder: &Path) -> TlsAcceptor {
         .with_single_cert(chain, key)
         .unwrap();
     TlsAcceptor::from(Arc::new(config))
+}
+
+/// A socket in the place of the service manager's, and the client of it, which is watched.
+pub fn service_manager(name: &str) -> (UnixDatagram, ServiceManager) {
+    let name = format!("walrelay-notify-{}-{name}", std::process::id());
+    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let limit = Some(Duration::from_secs(30));
+    (socket, ServiceManager::at(OsStr::new(&format!("@{name}")), limit).unwrap())
 }
 
 /// A folder of its own, gone with the value.

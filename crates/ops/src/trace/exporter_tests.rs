@@ -12,7 +12,7 @@ use super::*;
 use walrelay_base::event::MessagingNames;
 use walrelay_base::lsn::Lsn;
 use walrelay_base::secret::SecretFile as _;
-use walrelay_base::testing::{self_signed, tls_acceptor};
+use walrelay_base::testing::{TempFolder, self_signed, tls_acceptor};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// The longest that a relay that stops may wait for a collector, on a machine that is busy.
@@ -154,7 +154,8 @@ fn a_batch_that_is_refused_is_dropped() {
 fn headers_of_a_file_are_read_again_when_the_collector_refuses_them() {
     let collector = Collector::start().unwrap();
     collector.answer(401);
-    let file = std::env::temp_dir().join(format!("walrelay-headers-{}", std::process::id()));
+    let folder = TempFolder::new();
+    let file = folder.path().join("headers");
     std::fs::write(&file, "authorization=old").unwrap();
     let headers = Secret::of_file(&file).unwrap();
     let mut fixture = Fixture::start(&collector.url(), |settings| settings.headers = Some(headers));
@@ -168,7 +169,6 @@ fn headers_of_a_file_are_read_again_when_the_collector_refuses_them() {
     let sent: Vec<_> = requests.iter().map(|it| it.header("authorization")).collect();
     assert_eq!(sent, [Some("old"), Some("old"), Some("new")]);
     fixture.stop();
-    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
