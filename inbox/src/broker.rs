@@ -1,9 +1,4 @@
-//! The seam between the core and a broker.
-//!
-//! A broker offers deliveries to the lanes ([`crate::lanes::Lanes`]), each with a token. The core
-//! begins a token before it does anything with the message, and settles it when the message is
-//! done with: processed, or its copy confirmed. A token that is dropped otherwise leaves the
-//! message to be delivered again.
+//! The seam between the core and a broker, which offers deliveries to the lanes and takes copies.
 
 use std::time::Duration;
 
@@ -16,7 +11,8 @@ use crate::{InboxError, Settings};
 
 /// A kind of broker.
 pub(crate) trait Broker: Send + Sync + 'static {
-    type Token: Token;
+    /// Stands for one delivery at the broker.
+    type Mark: Copy + Send + Sync + 'static;
     type Copies: Copies;
     /// `messaging.system` of OpenTelemetry.
     const SYSTEM: &'static str;
@@ -35,29 +31,9 @@ pub(crate) trait Broker: Send + Sync + 'static {
     fn consume(
         &self,
         settings: &Settings,
-        lanes: Lanes<Self::Token>,
+        lanes: Lanes<Self::Mark>,
         stop: Stop,
     ) -> impl Future<Output = Result<(), InboxError>> + Send;
-}
-
-/// Stands for one delivery at its broker.
-pub(crate) trait Token: Send + Sync + 'static {
-    /// The work begins; false if the broker has taken the delivery back. From then on the broker
-    /// waits for the token when it must give the delivery up, within a bound.
-    fn begin(&mut self) -> bool;
-
-    /// False once the delivery was taken back, or the inbox stops: then the core gives up what
-    /// may take long, and drops the token.
-    fn is_wanted(&self) -> bool;
-
-    /// The message is done with: it may be acknowledged, or its offset committed.
-    fn settle(self);
-}
-
-/// A message, and what acknowledges it.
-pub(crate) struct Delivery<T> {
-    pub(crate) message: Message,
-    pub(crate) token: T,
 }
 
 /// Publishes copies of messages.

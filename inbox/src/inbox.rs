@@ -4,21 +4,22 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 
 use crate::breaker::Breaker;
 use crate::broker::{Broker, Stop};
-use crate::connection::{CONNECT_WITHIN, Database};
+use crate::connection::{CONNECT_WITHIN, Database, Session};
 use crate::copies::writer_name;
+use crate::lanes::Lanes;
 use crate::login::RefusedLogin;
 use crate::metrics::Metrics;
-use crate::process::Shared;
+use crate::process::{Processor, Shared};
 use crate::retention::Retention;
 use crate::span::Tracing;
 use crate::store::{Store, ends_session};
-use crate::{Handler, InboxError, Settings, Source, lanes};
+use crate::{Handler, InboxError, Settings, Source};
 
 const TABLES: &str = include_str!("../sql/inbox.sql");
 /// The time that lanes may still need once the broker has let go of their messages.
@@ -97,8 +98,7 @@ impl Inbox {
             tracing: Tracing::new(settings, B::SYSTEM),
             settings: settings.clone(),
         });
-        let Settings { lanes: count, lane_messages_max, .. } = *settings;
-        let (lanes, mut lane_tasks) = lanes::start(&shared, &database, count, lane_messages_max);
+        let (lanes, mut lane_tasks) = start_lanes(&shared, &database);
         let mut retention = JoinSet::new();
         retention.spawn(Retention::new(settings, database).run());
 
@@ -137,6 +137,24 @@ impl Drop for Inbox {
             metrics.unregister(registry);
         }
     }
+}
+
+fn start_lanes<B: Broker, H: Handler>(
+    shared: &Arc<Shared<B, H>>,
+    database: &Database,
+) -> (Lanes<B::Mark>, JoinSet<()>) {
+    let mut tasks = JoinSet::new();
+    let lanes = (0..shared.settings.lanes).map(|_| {
+        let (sender, mut deliveries) = mpsc::channel(shared.settings.lane_messages_max);
+        let mut processor = Processor::new(Arc::clone(shared), Session::new(database.clone()));
+        tasks.spawn(async move {
+            while let Some(delivery) = deliveries.recv().await {
+                processor.process(delivery).await;
+            }
+        });
+        sender
+    });
+    (Lanes(lanes.collect()), tasks)
 }
 
 /// Lanes end by themselves only when there is no more to come.

@@ -1,27 +1,19 @@
 //! Lanes: messages of one key are in one lane, and a lane handles one message after another.
 
-use std::sync::Arc;
-
+use tokio::sync::mpsc::Sender;
 #[cfg(feature = "kafka")]
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::task::JoinSet;
 
-use crate::Handler;
-use crate::broker::{Broker, Delivery};
-use crate::connection::{Database, Session};
-use crate::process::{Processor, Shared};
+use crate::delivery::Delivery;
 
-/// Where a broker offers its deliveries.
-pub(crate) struct Lanes<T> {
-    lanes: Vec<Sender<Delivery<T>>>,
-}
+/// Where a broker offers its deliveries. A lane ends when they are dropped and it has come to its end.
+pub(crate) struct Lanes<M>(pub(crate) Vec<Sender<Delivery<M>>>);
 
-impl<T> Lanes<T> {
+impl<M> Lanes<M> {
     /// Without waiting. What the lane has no room for is returned: it is to be offered again,
     /// before later ones of its key.
     #[cfg(feature = "kafka")]
-    pub(crate) fn offer(&self, delivery: Delivery<T>) -> Option<Delivery<T>> {
+    pub(crate) fn offer(&self, delivery: Delivery<M>) -> Option<Delivery<M>> {
         match self.lane(&delivery).try_send(delivery) {
             Ok(()) => None,
             Err(TrySendError::Full(delivery) | TrySendError::Closed(delivery)) => Some(delivery),
@@ -30,39 +22,13 @@ impl<T> Lanes<T> {
 
     /// Waits for room.
     #[cfg(feature = "rabbitmq")]
-    pub(crate) async fn put(&self, delivery: Delivery<T>) {
+    pub(crate) async fn put(&self, delivery: Delivery<M>) {
         // A lane ends after its senders only; what it does not take is delivered again.
         let _gone = self.lane(&delivery).send(delivery).await.is_err();
     }
 
-    fn lane(&self, delivery: &Delivery<T>) -> &Sender<Delivery<T>> {
-        let count = self.lanes.len() as u64;
-        &self.lanes[(delivery.message.lane_hash() % count) as usize]
-    }
-}
-
-/// Starts the lanes. Each ends when the [`Lanes`] are dropped and it has come to its end.
-pub(crate) fn start<B: Broker, H: Handler>(
-    shared: &Arc<Shared<B, H>>,
-    database: &Database,
-    count: usize,
-    messages_max: usize,
-) -> (Lanes<B::Token>, JoinSet<()>) {
-    let mut tasks = JoinSet::new();
-    let lanes = (0..count).map(|_| {
-        let (sender, receiver) = mpsc::channel(messages_max);
-        let session = Session::new(database.clone());
-        tasks.spawn(run(receiver, Processor::new(Arc::clone(shared), session)));
-        sender
-    });
-    (Lanes { lanes: lanes.collect() }, tasks)
-}
-
-async fn run<B: Broker, H: Handler>(
-    mut deliveries: Receiver<Delivery<B::Token>>,
-    mut processor: Processor<B, H>,
-) {
-    while let Some(delivery) = deliveries.recv().await {
-        processor.process(delivery).await;
+    fn lane(&self, delivery: &Delivery<M>) -> &Sender<Delivery<M>> {
+        let count = self.0.len() as u64;
+        &self.0[(delivery.message.lane_hash() % count) as usize]
     }
 }

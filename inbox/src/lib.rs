@@ -11,6 +11,7 @@ mod classify;
 mod connection;
 mod copies;
 mod decision;
+mod delivery;
 mod error;
 mod handler;
 mod hold;

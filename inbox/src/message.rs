@@ -217,7 +217,8 @@ impl Message {
         &self.received
     }
 
-    /// The hash that decides on the lane: of the key, and without one of the id.
+    /// The hash that decides on the lane, and on RabbitMQ's queue of a level: of the key, and without one
+    /// of the id.
     pub(crate) fn lane_hash(&self) -> u64 {
         stable_hash(self.key().unwrap_or(self.id.as_bytes()))
     }

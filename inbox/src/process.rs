@@ -10,11 +10,12 @@ use bytes::Bytes;
 use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
-use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Token, Unconfirmed};
+use crate::broker::{Broker, Copies as _, Destination, Outgoing, Unconfirmed};
 use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
 use crate::decision::{Cause, LevelCopy, Outcome, Step};
+use crate::delivery::Delivery;
 use crate::error::chain;
 use crate::hold::HoldReason;
 use crate::metrics::Metrics;
@@ -97,13 +98,12 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         Processor { shared, session, backoff: backoff(), waiting }
     }
 
-    pub(crate) async fn process(&mut self, delivery: Delivery<B::Token>) {
-        let Delivery { mut message, mut token } = delivery;
-        if !token.begin() {
+    pub(crate) async fn process(&mut self, mut delivery: Delivery<B::Mark>) {
+        if !delivery.begin() {
             return;
         }
-        let span = self.shared.tracing.begin(&mut message);
-        let outcome = self.outcome(&mut message, &token, &span).await.ok();
+        let span = self.shared.tracing.begin(&mut delivery.message);
+        let outcome = self.outcome(&mut delivery, &span).await.ok();
         self.backoff.succeeded();
         if outcome.is_none() {
             // It may still wait for an answer.
@@ -112,25 +112,24 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         if self.waiting.end() && outcome.is_some() {
             tracing::info!(consumer = self.shared.settings.service, "the lane goes on");
         }
-        span.end(outcome, message.failed_attempts());
+        span.end(outcome, delivery.message.failed_attempts());
         if let Some(outcome) = outcome {
             self.shared.metrics.settled(outcome);
-            token.settle();
+            delivery.settle();
         }
     }
 
     /// Does all that must be certain before the delivery is settled.
     async fn outcome(
         &mut self,
-        message: &mut Message,
-        token: &B::Token,
+        delivery: &mut Delivery<B::Mark>,
         span: &MessageSpan,
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let mut breaker = shared.breaker.turn();
         let mut refused: Option<Cause> = None;
         loop {
-            let step = match (self.step(message, token, span).await?, &refused) {
+            let step = match (self.step(delivery, span).await?, &refused) {
                 // The copies that follow would be refused, too. So no attempt is counted any more.
                 (step, Some(cause)) if step.is_retry() => Step::DeadLetter(cause.clone()),
                 (step, _) => step,
@@ -142,10 +141,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 }
                 Step::Duplicate => return Ok(Outcome::Duplicate),
                 Step::Hold { reason } => {
-                    self.wait(HoldReason::Handler, &reason, message, token).await?;
+                    self.wait(HoldReason::Handler, &reason, delivery).await?;
                     continue;
                 }
-                Step::Copy(copy) => match self.copy_to_level(message, token, &copy).await? {
+                Step::Copy(copy) => match self.copy_to_level(delivery, &copy).await? {
                     Ok(outcome) => return Ok(outcome),
                     Err(Refused(reason)) => {
                         let (class, attempts) = ("consumer.refused-copy".into(), copy.attempts);
@@ -155,9 +154,9 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 Step::DeadLetter(cause) => cause,
             };
             match breaker.allow(&cause, Instant::now()) {
-                Ok(()) => return self.dead_letter(message, token, &cause).await,
+                Ok(()) => return self.dead_letter(delivery, &cause).await,
                 Err(reason) => {
-                    self.wait(HoldReason::Breaker, &reason, message, token).await?;
+                    self.wait(HoldReason::Breaker, &reason, delivery).await?;
                 }
             }
         }
@@ -165,14 +164,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
 
     async fn step(
         &mut self,
-        message: &mut Message,
-        token: &B::Token,
+        delivery: &mut Delivery<B::Mark>,
         span: &MessageSpan,
     ) -> Result<Step, GivenUp> {
-        let step = if self.shared.is_for_another(message) {
+        let step = if self.shared.is_for_another(&delivery.message) {
             Step::Duplicate
-        } else if message.has_id() {
-            self.decide(message, token, span).await?
+        } else if delivery.message.has_id() {
+            self.decide(delivery, span).await?
         } else {
             Step::without_id(UNUSABLE_ID.to_owned())
         };
@@ -180,7 +178,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let is_probe = self.waiting.reason() == Some(HoldReason::Breaker);
         if let Some(reason) = step.failure().filter(|_| !is_probe) {
             span.failed(reason);
-            self.shared.tell_failure(message, reason);
+            self.shared.tell_failure(&delivery.message, reason);
         }
         Ok(step)
     }
@@ -188,15 +186,14 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     /// Tries the message until it is known what follows.
     async fn decide(
         &mut self,
-        message: &mut Message,
-        token: &B::Token,
+        delivery: &mut Delivery<B::Mark>,
         span: &MessageSpan,
     ) -> Result<Step, GivenUp> {
         let (mut losses, mut conflicts) = (0, 0);
         // Why the message is not handled again.
         let mut given_up = None;
         loop {
-            let interrupted = match self.attempt(message, token, span, given_up.clone()).await {
+            let interrupted = match self.attempt(delivery, span, given_up.clone()).await {
                 Ok(step) => return Ok(step),
                 Err(interrupted) => interrupted,
             };
@@ -216,24 +213,23 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                     outage
                 }
             };
-            self.wait(HoldReason::Postgres, &outage.0, message, token).await?;
+            self.wait(HoldReason::Postgres, &outage.0, delivery).await?;
         }
     }
 
     /// `given_up`: why it is only looked whether the message is processed.
     async fn attempt(
         &mut self,
-        message: &mut Message,
-        token: &B::Token,
+        delivery: &mut Delivery<B::Mark>,
         span: &MessageSpan,
         given_up: Option<String>,
     ) -> Result<Step, Interrupted> {
         let Processor { shared, session, waiting, .. } = self;
-        let store = waiting.answer(NO_ANSWER, message, token, session.store()).await??;
+        let store = waiting.answer(NO_ANSWER, delivery, session.store()).await??;
         let began = Instant::now();
-        let claimed = waiting.answer(NO_ANSWER, message, token, store.begin()).await??;
-        let claiming = claimed.claim(message);
-        let claim = match waiting.answer(NO_ANSWER, message, token, claiming).await? {
+        let claimed = waiting.answer(NO_ANSWER, delivery, store.begin()).await??;
+        let claiming = claimed.claim(&delivery.message);
+        let claim = match waiting.answer(NO_ANSWER, delivery, claiming).await? {
             Err(error) if is_of_data(&error) => {
                 let reason = format!("Postgres cannot store id or key: {}", chain(&error));
                 return Ok(Step::without_id(reason));
@@ -242,24 +238,24 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         };
         let step = match claim {
             Claim::First { attempts } => {
-                message.count_attempts(attempts.unwrap_or_default());
+                delivery.message.count_attempts(attempts.unwrap_or_default());
                 // The commit before, whose answer was lost, had no effect.
                 if let Some(reason) = given_up {
-                    return Ok(shared.failed(message, Failure::Transient, reason));
+                    return Ok(shared.failed(&delivery.message, Failure::Transient, reason));
                 }
-                shared.handle(claimed, message, token, span, waiting).await?
+                shared.handle(claimed, delivery, span, waiting).await?
             }
             Claim::Duplicate { has_row } => {
                 drop(claimed);
                 if has_row {
-                    let forgetting = store.change(message, Change::Forget);
-                    waiting.answer(NO_ANSWER, message, token, forgetting).await??;
+                    let forgetting = store.change(&delivery.message, Change::Forget);
+                    waiting.answer(NO_ANSWER, delivery, forgetting).await??;
                 }
                 return Ok(Step::Duplicate);
             }
             Claim::Waiting { level, due, attempts } => {
-                message.count_attempts(attempts.unwrap_or_default());
-                let attempts = message.failed_attempts();
+                delivery.message.count_attempts(attempts.unwrap_or_default());
+                let attempts = delivery.message.failed_attempts();
                 return Ok(Step::behind(level, due, attempts, &shared.settings.levels));
             }
         };
@@ -271,8 +267,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     /// is none if another instance has processed the message meanwhile.
     async fn copy_to_level(
         &mut self,
-        message: &Message,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
         copy: &LevelCopy,
     ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
@@ -282,21 +277,22 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
             wait,
         };
-        let Some(copy) = self.change(message, token, defer).await? else {
+        let Some(copy) = self.change(delivery, defer).await? else {
             return Ok(Ok(Outcome::Duplicate));
         };
         let has_failed = failure.is_some();
         let level = &shared.settings.levels[level - 1];
+        let message = &delivery.message;
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, wait };
         let value = message.received().value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
-        let published = self.publish(&outgoing, token).await?;
+        let published = self.publish(&outgoing, delivery).await?;
         if published.is_ok() {
             if has_failed {
                 shared.metrics.retried(&level.name);
             }
-            self.change(message, token, Change::Copied { copy }).await?;
+            self.change(delivery, Change::Copied { copy }).await?;
         }
         let outcome = if has_failed { Outcome::Retried } else { Outcome::Deferred };
         Ok(published.map(|()| outcome))
@@ -304,16 +300,15 @@ impl<B: Broker, H: Handler> Processor<B, H> {
 
     async fn dead_letter(
         &mut self,
-        message: &Message,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
         cause: &Cause,
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
         let letter = DeadLetter { cause, exchange, relay: &shared.writer };
-        self.publish_dead_letter(message, &letter, token).await?;
+        self.publish_dead_letter(delivery, &letter).await?;
         if cause.has_id {
-            self.change(message, token, Change::Dead).await?;
+            self.change(delivery, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)
     }
@@ -321,19 +316,18 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     /// Changes the message's row, however long Postgres is away.
     async fn change(
         &mut self,
-        message: &Message,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
         change: Change,
     ) -> Result<Option<i32>, GivenUp> {
         loop {
             let session = &mut self.session;
+            let message = &delivery.message;
             let changing = async { Ok(session.store().await?.change(message, change).await?) };
-            let outage: Outage =
-                match self.waiting.answer(NO_ANSWER, message, token, changing).await? {
-                    Ok(copy) => return Ok(copy),
-                    Err(outage) => outage,
-                };
-            self.wait(HoldReason::Postgres, &outage.0, message, token).await?;
+            let outage: Outage = match self.waiting.answer(NO_ANSWER, delivery, changing).await? {
+                Ok(copy) => return Ok(copy),
+                Err(outage) => outage,
+            };
+            self.wait(HoldReason::Postgres, &outage.0, delivery).await?;
         }
     }
 
@@ -343,12 +337,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         reason: HoldReason,
         why: &str,
-        message: &Message,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
     ) -> Result<(), GivenUp> {
-        self.waiting.hold(reason, why, message);
+        self.waiting.hold(reason, why, &delivery.message);
         self.session.discard();
-        pause(self.backoff.next_delay(), token).await
+        pause(self.backoff.next_delay(), delivery).await
     }
 
     /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
@@ -356,10 +349,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     /// change the broker's settings.
     async fn publish_dead_letter(
         &mut self,
-        message: &Message,
+        delivery: &Delivery<B::Mark>,
         letter: &DeadLetter<'_>,
-        token: &B::Token,
     ) -> Result<(), GivenUp> {
+        let message = &delivery.message;
         let whole = message.received().value.clone();
         let length = whole.as_ref().map_or(0, Bytes::len);
         let mut kept_max = length;
@@ -372,7 +365,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             }
             let destination = Destination::DeadLetters;
             let outgoing = Outgoing { message, destination, headers, value };
-            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
+            let Err(Refused(reason)) = self.publish(&outgoing, delivery).await? else {
                 return Ok(());
             };
             if was_refused && kept_max == 0 {
@@ -385,7 +378,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             }
             was_refused = true;
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            pause(self.backoff.next_delay(), token).await?;
+            pause(self.backoff.next_delay(), delivery).await?;
         }
     }
 
@@ -393,16 +386,16 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     async fn publish(
         &mut self,
         copy: &Outgoing<'_>,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
     ) -> Result<Result<(), Refused>, GivenUp> {
         loop {
             let sending = self.shared.copies.send(copy);
-            match self.waiting.answer(NOT_CONFIRMED, copy.message, token, sending).await? {
+            match self.waiting.answer(NOT_CONFIRMED, delivery, sending).await? {
                 Ok(()) => return Ok(Ok(())),
                 Err(Unconfirmed::Refused(reason)) => return Ok(Err(Refused(reason))),
                 Err(Unconfirmed::Outage(reason)) => {
                     self.waiting.hold(HoldReason::Broker, &reason, copy.message);
-                    pause(self.backoff.next_delay(), token).await?;
+                    pause(self.backoff.next_delay(), delivery).await?;
                 }
             }
         }
@@ -419,11 +412,11 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     async fn handle(
         &self,
         claimed: Claimed<'_>,
-        message: &Message,
-        token: &B::Token,
+        delivery: &Delivery<B::Mark>,
         span: &MessageSpan,
         waiting: &mut Waiting,
     ) -> Result<Step, Interrupted> {
+        let message = &delivery.message;
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
         let handling = span.hold(caught(handle));
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
@@ -449,7 +442,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             }
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}"), false),
         };
-        waiting.answer(NO_ANSWER, message, token, claimed.rollback()).await?.map_err(lost)?;
+        waiting.answer(NO_ANSWER, delivery, claimed.rollback()).await?.map_err(lost)?;
         repeatable(self.failed(message, failure, reason), has_lost)
     }
 

@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use crate::broker::Token;
+use crate::delivery::Delivery;
 use crate::hold::{Hold, HoldReason};
 use crate::message::Message;
 use crate::metrics::Metrics;
@@ -57,8 +57,7 @@ impl Waiting {
     pub(crate) async fn answer<T>(
         &mut self,
         (reason, why): Obstacle,
-        message: &Message,
-        token: &impl Token,
+        delivery: &Delivery<impl Sized>,
         asking: impl Future<Output = T>,
     ) -> Result<T, GivenUp> {
         let mut asking = pin!(asking);
@@ -66,7 +65,7 @@ impl Waiting {
         loop {
             match tokio::time::timeout(LOOK_INTERVAL, &mut asking).await {
                 Ok(answer) => return Ok(answer),
-                Err(_) if token.is_wanted() => self.look(began, reason, why, message),
+                Err(_) if delivery.is_wanted() => self.look(began, reason, why, &delivery.message),
                 Err(_) => {
                     let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
                     if since.elapsed() > UNWANTED_WITHIN {
@@ -102,10 +101,13 @@ impl Waiting {
 }
 
 /// For as long as the message is wanted.
-pub(crate) async fn pause(length: Duration, token: &impl Token) -> Result<(), GivenUp> {
+pub(crate) async fn pause(
+    length: Duration,
+    delivery: &Delivery<impl Sized>,
+) -> Result<(), GivenUp> {
     let until = Instant::now() + length;
     loop {
-        if !token.is_wanted() {
+        if !delivery.is_wanted() {
             return Err(GivenUp);
         }
         let left = until.saturating_duration_since(Instant::now());

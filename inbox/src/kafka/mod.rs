@@ -25,7 +25,7 @@ use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
 use crate::{InboxError, Settings};
 use copies::KafkaCopies;
-use partition::OffsetToken;
+use partition::RecordMark;
 
 /// A Kafka cluster, and the topics that are read.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ fn client_error(what: &str, error: KafkaError) -> InboxError {
 }
 
 impl Broker for Kafka {
-    type Token = OffsetToken;
+    type Mark = RecordMark;
     type Copies = KafkaCopies;
     const SYSTEM: &'static str = "kafka";
 
@@ -116,7 +116,7 @@ impl Broker for Kafka {
     async fn consume(
         &self,
         settings: &Settings,
-        lanes: Lanes<OffsetToken>,
+        lanes: Lanes<RecordMark>,
         stop: Stop,
     ) -> Result<(), InboxError> {
         reader::consume(self, settings, lanes, stop).await

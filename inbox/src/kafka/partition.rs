@@ -1,12 +1,15 @@
 //! Messages that one assigned partition has under way, and the offset that may be committed.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::broker::Token;
+/// Stands for one record.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordMark {
+    /// As [`OffsetTracker::turn_of`] says.
+    pub(super) turn: u32,
+    pub(super) offset: i64,
+}
 
 /// Offsets that were handed out, in their order, and whether each is settled.
 #[derive(Default)]
@@ -108,97 +111,6 @@ impl WaitBound {
     }
 }
 
-/// A partition between its assignment and its revocation, as tokens know it.
-pub(super) struct Assignment {
-    is_revoked: AtomicBool,
-    /// Tokens that have begun and are not dropped.
-    running: AtomicUsize,
-    settled: Mutex<Vec<(u32, i64)>>,
-    waker: Waker,
-}
-
-impl Assignment {
-    pub(super) fn new(waker: Waker) -> Arc<Assignment> {
-        Arc::new(Assignment {
-            is_revoked: AtomicBool::new(false),
-            running: AtomicUsize::new(0),
-            settled: Mutex::new(Vec::new()),
-            waker,
-        })
-    }
-
-    /// From now on nothing begins.
-    pub(super) fn revoke(&self) {
-        self.is_revoked.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        self.running.load(Ordering::SeqCst) > 0
-    }
-
-    /// Turns and offsets of the records that were settled since the last call.
-    pub(super) fn take_settled(&self) -> Vec<(u32, i64)> {
-        self.settled.lock().map(|mut settled| std::mem::take(&mut *settled)).unwrap_or_default()
-    }
-}
-
-/// Wakes the reader.
-#[derive(Clone)]
-pub(super) struct Waker(pub(super) SyncSender<()>);
-
-impl Waker {
-    pub(super) fn wake(&self) {
-        // If there is no room, it is to wake up already.
-        let _full = self.0.try_send(()).is_err();
-    }
-}
-
-/// Stands for one record.
-pub(crate) struct OffsetToken {
-    assignment: Arc<Assignment>,
-    turn: u32,
-    offset: i64,
-    has_begun: bool,
-}
-
-impl OffsetToken {
-    pub(super) fn new(assignment: &Arc<Assignment>, turn: u32, offset: i64) -> OffsetToken {
-        OffsetToken { assignment: Arc::clone(assignment), turn, offset, has_begun: false }
-    }
-
-    pub(super) fn offset(&self) -> i64 {
-        self.offset
-    }
-}
-
-impl Token for OffsetToken {
-    fn begin(&mut self) -> bool {
-        // Counted first: whoever revokes and then sees no count can be sure that none begins.
-        self.assignment.running.fetch_add(1, Ordering::SeqCst);
-        self.has_begun = true;
-        self.is_wanted()
-    }
-
-    fn is_wanted(&self) -> bool {
-        !self.assignment.is_revoked.load(Ordering::SeqCst)
-    }
-
-    fn settle(self) {
-        if let Ok(mut settled) = self.assignment.settled.lock() {
-            settled.push((self.turn, self.offset));
-        }
-    }
-}
-
-impl Drop for OffsetToken {
-    fn drop(&mut self) {
-        if self.has_begun {
-            self.assignment.running.fetch_sub(1, Ordering::SeqCst);
-        }
-        self.assignment.waker.wake();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,21 +175,5 @@ mod tests {
         assert_eq!(bound.left(20, delay, after(121), never), Duration::ZERO);
         // WHEN the topic is made again
         assert_eq!(bound.left(0, delay, after(122), || 5), delay);
-    }
-
-    #[test]
-    fn after_the_revocation_nothing_begins_and_what_runs_is_known() {
-        let (sender, woken) = std::sync::mpsc::sync_channel(1);
-        let assignment = Assignment::new(Waker(sender));
-        let mut runs = OffsetToken::new(&assignment, 0, 1);
-        let mut late = OffsetToken::new(&assignment, 0, 2);
-        assert!(runs.begin() && assignment.is_running());
-        assignment.revoke();
-        assert!(!late.begin());
-        drop(late);
-        assert!(assignment.is_running() && !runs.is_wanted());
-        runs.settle();
-        assert!(!assignment.is_running());
-        assert_eq!((assignment.take_settled(), woken.try_recv()), (vec![(0, 1)], Ok(())));
     }
 }

@@ -9,7 +9,7 @@
 //! before the group is told.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,14 +19,16 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use super::headers_ffi::headers_of;
-use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
+use super::partition::{OffsetTracker, RecordMark, WaitBound};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
 use super::{Kafka, client_error, config, retry_topic};
-use crate::broker::{Delivery, Stop};
+use crate::broker::Stop;
+use crate::delivery::{Custody, Delivery};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
 use crate::time::{Reminder, backoff, unix_now};
@@ -53,7 +55,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 pub(super) async fn consume(
     kafka: &Kafka,
     settings: &Settings,
-    lanes: Lanes<OffsetToken>,
+    lanes: Lanes<RecordMark>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
     let first = Reader::open(kafka, settings)?;
@@ -112,7 +114,7 @@ struct Partition {
     id: i32,
     queue: PartitionQueue<RebalanceEvents>,
     /// Read, and not handed out: not due, or its lane is full.
-    head: Option<Delivery<OffsetToken>>,
+    head: Option<Delivery<RecordMark>>,
     /// How long a copy of this retry level waits; none for the user's topics.
     delay: Option<Duration>,
     wait_bound: WaitBound,
@@ -121,7 +123,8 @@ struct Partition {
     is_served: bool,
     /// Limits the lines in the log: a batch that the client cannot read is fetched again and again.
     reminder: Reminder,
-    assignment: Arc<Assignment>,
+    custody: Arc<Custody<RecordMark>>,
+    settled: UnboundedReceiver<RecordMark>,
 }
 
 /// Why a partition is not read on.
@@ -131,6 +134,17 @@ enum Turn {
     NotDueFor(Duration),
     /// It was its last record for this turn.
     Over,
+}
+
+#[derive(Clone)]
+struct Waker(SyncSender<()>);
+
+impl Waker {
+    /// Wakes the reader.
+    fn wake(&self) {
+        // If there is no room, it is to wake up already.
+        let _full = self.0.try_send(()).is_err();
+    }
 }
 
 impl Reader {
@@ -156,7 +170,7 @@ impl Reader {
         })
     }
 
-    fn run(mut self, lanes: &Lanes<OffsetToken>, stop: &Stop) {
+    fn run(mut self, lanes: &Lanes<RecordMark>, stop: &Stop) {
         while !stop.is_requested() && !self.is_broken {
             if self.served_at.is_none_or(|at| at.elapsed() >= SERVE_INTERVAL) {
                 self.serve_consumer();
@@ -220,8 +234,9 @@ impl Reader {
         for found in list.elements() {
             let (topic, id) = (found.topic(), found.partition());
             let Some(mut queue) = self.consumer.split_partition_queue(topic, id) else { continue };
-            let waker = self.waker.clone();
-            queue.set_nonempty_callback(move || waker.wake());
+            let (for_records, for_room) = (self.waker.clone(), self.waker.clone());
+            queue.set_nonempty_callback(move || for_records.wake());
+            let (custody, settled) = Custody::new(move || for_room.wake());
             let is_of = |name: &str| retry_topic(&self.settings.service, name) == topic;
             let level = self.settings.levels.iter().find(|level| is_of(&level.name));
             self.partitions.push(Partition {
@@ -234,7 +249,8 @@ impl Reader {
                 tracker: OffsetTracker::default(),
                 is_served: false,
                 reminder: Reminder::default(),
-                assignment: Assignment::new(self.waker.clone()),
+                custody,
+                settled,
             });
         }
         tracing::debug!(
@@ -247,9 +263,9 @@ impl Reader {
     /// Lets go of all partitions: nothing more begins, what runs is waited for, and what is
     /// settled is committed.
     fn release(&mut self) {
-        self.partitions.iter().for_each(|partition| partition.assignment.revoke());
+        self.partitions.iter().for_each(|partition| partition.custody.revoke());
         let deadline = Instant::now() + self.settings.stop_within;
-        while self.partitions.iter().any(|partition| partition.assignment.is_running()) {
+        while self.partitions.iter().any(|partition| partition.custody.is_running()) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let consumer = &self.settings.service;
@@ -264,7 +280,7 @@ impl Reader {
 
     /// Hands out what there is, and returns for how long there is nothing to do. Who was served is
     /// behind the others next time: a partition that always has messages would keep the lanes full.
-    fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
+    fn hand_out(&mut self, lanes: &Lanes<RecordMark>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
             match partition.take_turn(lanes, &self.consumer, &self.settings.service) {
@@ -316,7 +332,7 @@ impl Reader {
 impl Partition {
     fn take_turn(
         &mut self,
-        lanes: &Lanes<OffsetToken>,
+        lanes: &Lanes<RecordMark>,
         consumer: &BaseConsumer<RebalanceEvents>,
         service: &str,
     ) -> Turn {
@@ -337,7 +353,7 @@ impl Partition {
                 return Turn::Idle;
             }
             let Some(head) = self.head.take() else { continue };
-            let offset = head.token.offset();
+            let offset = head.mark.offset;
             self.head = lanes.offer(head);
             if self.head.is_some() {
                 return Turn::Idle;
@@ -354,12 +370,12 @@ impl Partition {
         let due = Duration::from_millis(head.message.retry().due_unix_ms?);
         let left = due.checked_sub(unix_now())?;
         let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
-        let bound = self.wait_bound.left(head.token.offset(), delay, Instant::now(), end);
+        let bound = self.wait_bound.left(head.mark.offset, delay, Instant::now(), end);
         let left = left.min(bound);
         (!left.is_zero()).then_some(left)
     }
 
-    fn delivery(&self, record: &BorrowedMessage<'_>) -> Delivery<OffsetToken> {
+    fn delivery(&self, record: &BorrowedMessage<'_>) -> Delivery<RecordMark> {
         let received = Received {
             topic: record.topic().to_owned(),
             key: record.key().map(Bytes::copy_from_slice),
@@ -372,8 +388,9 @@ impl Partition {
             true => Message::copy(received),
             false => Message::original(received, ReplayTrust::Both),
         };
-        let turn = self.tracker.turn_of(record.offset());
-        Delivery { message, token: OffsetToken::new(&self.assignment, turn, record.offset()) }
+        let offset = record.offset();
+        let mark = RecordMark { turn: self.tracker.turn_of(offset), offset };
+        Delivery::new(message, mark, &self.custody)
     }
 
     /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
@@ -402,8 +419,8 @@ impl Partition {
     }
 
     fn count_settled(&mut self) {
-        for (turn, offset) in self.assignment.take_settled() {
-            self.tracker.settle(turn, offset);
+        while let Ok(mark) = self.settled.try_recv() {
+            self.tracker.settle(mark.turn, mark.offset);
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 
 use super::connection::{Link, Loss, NOT_FOUND, PRECONDITION_FAILED, in_time, open, short};
-use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
+use super::{RabbitMq, dead_letter_exchange, retry_queue};
 use crate::Settings;
 use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
 use crate::copies::fit;
@@ -107,11 +107,11 @@ impl RabbitCopies {
     }
 
     fn exchange_of(&self, copy: &Outgoing<'_>) -> String {
-        let (service, message) = (&self.settings.service, copy.message);
+        let service = &self.settings.service;
         match copy.destination {
             Destination::DeadLetters => dead_letter_exchange(service),
             Destination::Level { name, .. } => {
-                let shard = shard(message.key(), message.id(), self.rabbit.shards);
+                let shard = copy.message.lane_hash() % u64::from(self.rabbit.shards);
                 retry_queue(service, name, shard)
             }
         }

@@ -12,7 +12,7 @@
 //! | `connection` | how a connection is made, and what its errors mean |
 //! | `init` | makes exchanges, queues and bindings |
 //! | `reader` | consumes the queue and acknowledges |
-//! | `delivery` | a message as it came, and the token that acknowledges it |
+//! | `delivery` | a message as it came |
 //! | `copies` | publishes copies, each confirmed |
 
 mod connection;
@@ -23,16 +23,12 @@ mod reader;
 #[cfg(test)]
 mod testing;
 
-use std::sync::Arc;
-
 use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
-use crate::message::stable_hash;
 use crate::{InboxError, Settings};
 use copies::RabbitCopies;
-use delivery::AckToken;
 
 pub use connection::ConnectAmqp;
 
@@ -122,7 +118,8 @@ impl RabbitMq {
 }
 
 impl Broker for RabbitMq {
-    type Token = AckToken;
+    /// A delivery tag.
+    type Mark = u64;
     type Copies = RabbitCopies;
     const SYSTEM: &'static str = "rabbitmq";
 
@@ -144,10 +141,10 @@ impl Broker for RabbitMq {
     async fn consume(
         &self,
         settings: &Settings,
-        lanes: Lanes<AckToken>,
+        lanes: Lanes<u64>,
         stop: Stop,
     ) -> Result<(), InboxError> {
-        reader::consume(self, settings, Arc::new(lanes), stop).await
+        reader::consume(self, settings, &lanes, stop).await
     }
 }
 
@@ -158,11 +155,6 @@ fn retry_queue(service: &str, level: &str, shard: u64) -> String {
 
 fn is_retry_queue(queue: &str, service: &str) -> bool {
     queue.strip_prefix(service).is_some_and(|rest| rest.starts_with(".retry."))
-}
-
-/// The shard of a key. What has no key has no order, and goes by its id.
-fn shard(key: Option<&[u8]>, id: &str, shards: u32) -> u64 {
-    stable_hash(key.unwrap_or(id.as_bytes())) % u64::from(shards)
 }
 
 fn dead_letter_exchange(service: &str) -> String {

@@ -17,14 +17,15 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Consumer};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::RabbitMq;
 use super::connection::{Link, Loss, close, in_time, open, short};
-use super::delivery::{AckToken, ChannelState, NO_TAG, message};
-use crate::broker::{Delivery, Stop};
+use super::delivery::message;
+use crate::broker::Stop;
+use crate::delivery::{Custody, Delivery};
 use crate::lanes::Lanes;
 use crate::time::backoff;
 use crate::{InboxError, Settings};
@@ -37,7 +38,7 @@ const UNREADABLE_LOSSES_MAX: u32 = 5;
 pub(super) async fn consume(
     rabbit: &RabbitMq,
     settings: &Settings,
-    lanes: Arc<Lanes<AckToken>>,
+    lanes: &Lanes<u64>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
     let mut backoff = backoff();
@@ -52,13 +53,12 @@ pub(super) async fn consume(
             () = stop.requested() => return Ok(()),
         };
         let (loss, has_settled) = match opened {
-            Ok(reader) => {
+            Ok(mut reader) => {
                 is_first = false;
-                let state = Arc::clone(&reader.state);
                 let search_max = is_searching.then_some(rabbit.prefetch);
-                match reader.run(&lanes, &mut stop, settings, search_max).await {
+                match reader.run(lanes, &mut stop, settings, search_max).await {
                     Ok(()) => return Ok(()),
-                    Err(loss) => (loss, state.has_settled()),
+                    Err(loss) => (loss, reader.acks.are_sent),
                 }
             }
             // A mistake that time does not mend is told at the start.
@@ -123,10 +123,11 @@ impl Drop for ReadConnection {
 struct Reader {
     /// The first field, so that it is dropped first.
     connection: ReadConnection,
-    channel: Channel,
     deliveries: Consumer,
-    state: Arc<ChannelState>,
-    acknowledging: JoinHandle<()>,
+    custody: Arc<Custody<u64>>,
+    /// Notified when a delivery is dropped.
+    dropped: Arc<Notify>,
+    acks: Acks,
 }
 
 impl Reader {
@@ -143,30 +144,34 @@ impl Reader {
         let missing = format!("RabbitMQ gave no answer to reading queue {}", settings.service);
         let begun = in_time(begin, &missing).await.inspect_err(|_| connection.0.cut());
         let (deliveries, channel) = begun?;
-        let (acks, settled) = unbounded_channel();
-        let state = ChannelState::new(acks);
-        let acknowledging = tokio::spawn(acknowledge(channel.clone(), settled));
-        Ok(Reader { connection, channel, deliveries, state, acknowledging })
+        let dropped = Arc::new(Notify::new());
+        let changed = Arc::clone(&dropped);
+        let (custody, settled) = Custody::new(move || changed.notify_waiters());
+        let acks = Acks { channel, settled, are_sent: false };
+        Ok(Reader { connection, deliveries, custody, dropped, acks })
     }
 
     /// Reads until a stop is requested, or the channel is lost.
     async fn run(
-        mut self,
-        lanes: &Lanes<AckToken>,
+        &mut self,
+        lanes: &Lanes<u64>,
         stop: &mut Stop,
         settings: &Settings,
         search_max: Option<u16>,
     ) -> Result<(), Loss> {
         let service = &settings.service;
-        let read = tokio::select! {
-            loss = read(&mut self.deliveries, &self.state, lanes, service, search_max) => Err(loss),
-            () = stop.requested() => Ok(()),
+        let reading = read(&mut self.deliveries, &self.custody, lanes, service, search_max);
+        let reading = async {
+            tokio::select! {
+                loss = reading => Err(loss),
+                () = stop.requested() => Ok(()),
+            }
         };
-        match read {
-            Err(_) => self.state.lost(),
-            Ok(()) => self.finish(settings.stop_within).await,
+        let read = self.acks.send_during(reading).await;
+        self.custody.revoke();
+        if read.is_ok() {
+            self.finish(settings.stop_within).await;
         }
-        self.acknowledging.abort();
         close(&self.connection.0).await;
         read
     }
@@ -175,14 +180,22 @@ impl Reader {
     /// the reading were cancelled first, the next instance would begin behind what is with this one.
     /// Closing the channel is answered behind all acknowledgements.
     async fn finish(&mut self, stop_within: Duration) {
-        self.state.stop();
-        if timeout(stop_within, self.state.idle()).await.is_err() {
+        let idle = async {
+            loop {
+                let dropped = self.dropped.notified();
+                if !self.custody.is_running() {
+                    return;
+                }
+                dropped.await;
+            }
+        };
+        if timeout(stop_within, self.acks.send_during(idle)).await.is_err() {
             tracing::warn!(code = "inbox.handler-late", "it is not waited for");
         }
-        self.state.end_acks();
+        self.acks.settled.close();
         let closed = async {
-            let _ended = (&mut self.acknowledging).await.is_ok();
-            self.channel.close(200, "".into()).await
+            self.acks.send().await;
+            self.acks.channel.close(200, "".into()).await
         };
         let _in_time = timeout(CLOSE_WITHIN, closed).await.is_ok();
     }
@@ -192,8 +205,8 @@ impl Reader {
 /// message, one at a time, has passed its place after `search_max`.
 async fn read(
     deliveries: &mut Consumer,
-    state: &Arc<ChannelState>,
-    lanes: &Lanes<AckToken>,
+    custody: &Arc<Custody<u64>>,
+    lanes: &Lanes<u64>,
     service: &str,
     search_max: Option<u16>,
 ) -> Loss {
@@ -205,8 +218,8 @@ async fn read(
                 if search_max.is_some_and(|most| count > most.into()) {
                     return Loss::of("the message that could not be read is gone");
                 }
-                let token = AckToken::new(state, delivery.delivery_tag);
-                lanes.put(Delivery { message: message(delivery, service), token }).await;
+                let tag = delivery.delivery_tag;
+                lanes.put(Delivery::new(message(delivery, service), tag, custody)).await;
             }
             Some(Err(error)) => return error.into(),
             None => return Loss::of("the broker ended the reading"),
@@ -214,10 +227,30 @@ async fn read(
     }
 }
 
-async fn acknowledge(channel: Channel, mut settled: UnboundedReceiver<u64>) {
-    while let Some(tag) = settled.recv().await {
-        if tag == NO_TAG || channel.basic_ack(tag, BasicAckOptions::default()).await.is_err() {
-            return;
+/// Acknowledges what is settled.
+struct Acks {
+    channel: Channel,
+    /// Delivery tags.
+    settled: UnboundedReceiver<u64>,
+    are_sent: bool,
+}
+
+impl Acks {
+    /// For as long as something else goes on. If the channel is lost, that says why.
+    async fn send_during<T>(&mut self, other: impl Future<Output = T>) -> T {
+        tokio::select! {
+            output = other => output,
+            output = async { self.send().await; std::future::pending().await } => output,
+        }
+    }
+
+    /// Until the last one is sent, or the channel is lost.
+    async fn send(&mut self) {
+        while let Some(tag) = self.settled.recv().await {
+            if self.channel.basic_ack(tag, BasicAckOptions::default()).await.is_err() {
+                return;
+            }
+            self.are_sent = true;
         }
     }
 }
