@@ -134,7 +134,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         if let (Some(metrics), Some(registry)) = (self.metrics.get(), &self.settings.registry) {
-            metrics.unregister(registry);
+            let _known = registry.unregister(Box::new(metrics.clone())).is_ok();
         }
     }
 }

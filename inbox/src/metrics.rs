@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use prometheus::core::Collector;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
 use prometheus::{
-    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
 
 use crate::Settings;
@@ -69,30 +70,15 @@ impl Metrics {
             metrics.held_lanes(reason).set(0);
         }
         if let Some(registry) = &settings.registry {
-            metrics.register(registry)?;
+            registry.register(Box::new(metrics.clone()))?;
         }
         Ok(metrics)
     }
 
-    fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        self.collectors().into_iter().try_for_each(|metric| registry.register(metric))
-    }
-
-    pub(crate) fn unregister(&self, registry: &Registry) {
-        for metric in self.collectors() {
-            let _known = registry.unregister(metric).is_ok();
-        }
-    }
-
-    fn collectors(&self) -> [Box<dyn Collector>; 6] {
-        [
-            Box::new(self.messages.clone()),
-            Box::new(self.processing_seconds.clone()),
-            Box::new(self.duplicates.clone()),
-            Box::new(self.retries.clone()),
-            Box::new(self.dead_letters.clone()),
-            Box::new(self.held_lanes.clone()),
-        ]
+    fn all(&self) -> [&dyn Collector; 6] {
+        let Metrics { messages, processing_seconds, duplicates, .. } = self;
+        let Metrics { retries, dead_letters, held_lanes, .. } = self;
+        [messages, processing_seconds, duplicates, retries, dead_letters, held_lanes]
     }
 
     /// A message was settled.
@@ -115,5 +101,15 @@ impl Metrics {
 
     pub(crate) fn processed_in(&self, took: Duration) {
         self.processing_seconds.observe(took.as_secs_f64());
+    }
+}
+
+impl Collector for Metrics {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.all().into_iter().flat_map(Collector::collect).collect()
     }
 }
