@@ -2,20 +2,12 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
+
+use futures_util::FutureExt as _;
 
 /// The output of a future, or what it panicked with.
 pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
-    let mut future = pin!(future);
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => Poll::Ready(Err(text_of(&*panic))),
-        }
-    })
-    .await
+    AssertUnwindSafe(future).catch_unwind().await.map_err(|panic| text_of(&*panic))
 }
 
 /// The result of a function, or the message with which it panicked.
