@@ -9,7 +9,6 @@
 //! before the group is told.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -101,8 +100,6 @@ struct Reader {
     consumer: Arc<BaseConsumer<RebalanceEvents>>,
     settings: Settings,
     partitions: Vec<Partition>,
-    waker: Waker,
-    woken: Receiver<()>,
     served_at: Option<Instant>,
     committed_at: Instant,
     /// The consumer has met an error from which it does not recover.
@@ -136,17 +133,6 @@ enum Turn {
     Over,
 }
 
-#[derive(Clone)]
-struct Waker(SyncSender<()>);
-
-impl Waker {
-    /// Wakes the reader.
-    fn wake(&self) {
-        // If there is no room, it is to wake up already.
-        let _full = self.0.try_send(()).is_err();
-    }
-}
-
 impl Reader {
     fn open(kafka: &Kafka, settings: &Settings) -> Result<Reader, InboxError> {
         let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, settings)
@@ -157,13 +143,10 @@ impl Reader {
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| InboxError::broker("subscribing", error))?;
-        let (sender, woken) = sync_channel(1);
         Ok(Reader {
             consumer: Arc::new(consumer),
             settings: settings.clone(),
             partitions: Vec::new(),
-            waker: Waker(sender),
-            woken,
             served_at: None,
             committed_at: Instant::now(),
             is_broken: false,
@@ -180,7 +163,7 @@ impl Reader {
             let pause = self.hand_out(lanes);
             self.commit_if_due();
             if !pause.is_zero() {
-                let _idle = self.woken.recv_timeout(pause).is_err();
+                std::thread::park_timeout(pause);
             }
         }
         self.release();
@@ -234,9 +217,9 @@ impl Reader {
         for found in list.elements() {
             let (topic, id) = (found.topic(), found.partition());
             let Some(mut queue) = self.consumer.split_partition_queue(topic, id) else { continue };
-            let (for_records, for_room) = (self.waker.clone(), self.waker.clone());
-            queue.set_nonempty_callback(move || for_records.wake());
-            let (custody, settled) = Custody::new(move || for_room.wake());
+            let (reader, same) = (std::thread::current(), std::thread::current());
+            queue.set_nonempty_callback(move || reader.unpark());
+            let (custody, settled) = Custody::new(move || same.unpark());
             let is_of = |name: &str| retry_topic(&self.settings.service, name) == topic;
             let level = self.settings.levels.iter().find(|level| is_of(&level.name));
             self.partitions.push(Partition {
@@ -272,7 +255,7 @@ impl Reader {
                 tracing::warn!(code = "inbox.handler-late", consumer, "it is not waited for");
                 break;
             }
-            let _idle = self.woken.recv_timeout(left.min(LOOK_INTERVAL)).is_err();
+            std::thread::park_timeout(left.min(LOOK_INTERVAL));
         }
         self.commit(CommitMode::Sync);
         self.partitions.clear();
