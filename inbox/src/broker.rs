@@ -16,9 +16,9 @@ pub(crate) trait Broker: Send + Sync + 'static {
     type Copies: Copies;
     /// `messaging.system` of OpenTelemetry.
     const SYSTEM: &'static str;
-
-    /// The exchange to which a replayed dead letter goes. Kafka has none.
-    fn replay_exchange(&self, settings: &Settings) -> Option<String>;
+    /// A replayed dead letter goes to the exchange of the consumer, and not to that of the message, to
+    /// which others are bound, too.
+    const HAS_EXCHANGES: bool;
 
     /// Makes what is missing of the consumer's topics, queues, exchanges and bindings.
     fn init(&self, settings: &Settings) -> impl Future<Output = Result<(), InboxError>> + Send;

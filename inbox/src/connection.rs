@@ -213,6 +213,12 @@ mod tests {
         let admin = testing::client().await;
         // WHEN the answer of a session is not waited for, and it is dropped
         let client = database.connect().await.unwrap();
+        // (The server looks after its end, too.)
+        let shown = ["idle", "interval", "count"]
+            .map(|field| format!("current_setting('tcp_keepalives_{field}')"))
+            .join(" || ' ' || ");
+        let shown = client.query_one(&format!("SELECT {shown}"), &[]).await.unwrap();
+        assert_eq!(shown.get::<_, &str>(0), "10 5 3");
         let asking = client.batch_execute("SELECT pg_catalog.pg_sleep(600)");
         assert!(tokio::time::timeout(Duration::from_millis(200), asking).await.is_err());
         drop(client);

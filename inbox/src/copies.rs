@@ -11,7 +11,7 @@ use walrelay_dead_letter::header::{
 };
 use walrelay_dead_letter::text::truncated;
 
-use crate::decision::Cause;
+use crate::decision::{Cause, LevelCopy};
 use crate::message::{Message, retry_header};
 use crate::time::{is_rfc3339, rfc3339};
 
@@ -25,36 +25,35 @@ pub(crate) const HEADERS_BYTES_KEPT: usize = 64 * 1024;
 /// The bytes that are kept of a value that the broker does not take.
 pub(crate) const VALUE_BYTES_KEPT: usize = 512 * 1024;
 
-/// A copy for a retry level.
-pub(crate) struct RetryCopy {
-    /// Failed attempts so far.
-    pub(crate) attempts: u32,
-    /// The number that `deferred_messages` knows it by.
-    pub(crate) copy: i32,
-    /// The message has failed now; otherwise it waits behind another one.
-    pub(crate) has_failed: bool,
+/// The headers of a copy for a retry level. `number` is that by which `deferred_messages` knows it.
+pub(crate) fn retry_headers(
+    message: &Message,
+    copy: &LevelCopy,
+    number: i32,
+    now: Duration,
+) -> Vec<(String, Bytes)> {
+    let has_failed = copy.failure.is_some();
+    let first_failed_at = first_failed_at(message).map(str::to_owned);
+    let own = [
+        (REPLAY_COUNT, replays(message)),
+        (retry_header::COUNT, Some(copy.attempts).filter(|it| *it > 0).map(|it| it.to_string())),
+        (retry_header::COPY, Some(number.to_string())),
+        (retry_header::CLASS, Some(if has_failed { "transient" } else { "waiting" }.to_owned())),
+        (
+            retry_header::FIRST_FAILED_AT,
+            first_failed_at.or_else(|| has_failed.then(|| rfc3339(now))),
+        ),
+    ];
+    with_own(message, own)
 }
 
-impl RetryCopy {
-    pub(crate) fn headers(&self, message: &Message, now: Duration) -> Vec<(String, Bytes)> {
-        let mut headers = message.received().headers.clone();
-        let mut push = |name: &str, text: String| headers.push((name.to_owned(), text.into()));
-        if let Some(replays) = replays(message) {
-            push(REPLAY_COUNT, replays);
-        }
-        if self.attempts > 0 {
-            push(retry_header::COUNT, self.attempts.to_string());
-        }
-        push(retry_header::COPY, self.copy.to_string());
-        let class = if self.has_failed { "transient" } else { "waiting" };
-        push(retry_header::CLASS, class.to_owned());
-        match first_failed_at(message) {
-            Some(at) => push(retry_header::FIRST_FAILED_AT, at.to_owned()),
-            None if self.has_failed => push(retry_header::FIRST_FAILED_AT, rfc3339(now)),
-            None => {}
-        }
-        headers
-    }
+/// The headers of the message, and those of the copy that have a value.
+fn with_own<const N: usize>(
+    message: &Message,
+    own: [(&str, Option<String>); N],
+) -> Vec<(String, Bytes)> {
+    let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
+    message.received().headers.iter().cloned().chain(own).collect()
 }
 
 /// A dead letter beside its message.
@@ -93,8 +92,7 @@ impl DeadLetter<'_> {
             (RELAY, cut(self.relay, NAME_BYTES_MAX)),
             (VALUE_SIZE, is_cut.then(|| value_bytes.to_string())),
         ];
-        let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
-        message.received().headers.iter().cloned().chain(own).collect()
+        with_own(message, own)
     }
 }
 
@@ -192,15 +190,17 @@ mod tests {
 
     #[test]
     fn a_copy_counts_attempts_and_keeps_the_time_of_the_first_failure() {
-        let copy = |attempts, has_failed| RetryCopy { attempts, copy: 4, has_failed };
-        let now = Duration::from_secs(1);
+        let headers = |attempts, failure: Option<&str>, of: &[(&str, &str)]| {
+            let (wait, failure) = (Duration::ZERO, failure.map(str::to_owned));
+            let copy = LevelCopy { level: 1, wait, attempts, failure };
+            lines(&retry_headers(&message(of), &copy, 4, Duration::from_secs(1)))
+        };
         assert_eq!(
-            lines(&copy(0, false).headers(&message(&[("id", "e-1")]), now)),
+            headers(0, None, &[("id", "e-1")]),
             ["id: e-1", "x-retry-copy: 4", "x-retry-class: waiting",]
         );
-        let first = copy(1, true).headers(&message(&[]), now);
         assert_eq!(
-            lines(&first),
+            headers(1, Some("no"), &[]),
             [
                 "x-retry-count: 1",
                 "x-retry-copy: 4",
@@ -209,8 +209,8 @@ mod tests {
             ]
         );
         let earlier = ("x-first-failed-at", "1970-01-01T00:00:00Z");
-        let second = copy(2, true).headers(&message(&[earlier]), now);
-        assert!(lines(&second).contains(&"x-first-failed-at: 1970-01-01T00:00:00Z".to_owned()));
+        let second = headers(2, Some("no"), &[earlier]);
+        assert!(second.contains(&"x-first-failed-at: 1970-01-01T00:00:00Z".to_owned()));
     }
 
     #[test]

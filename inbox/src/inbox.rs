@@ -91,7 +91,6 @@ impl Inbox {
         let shared = Arc::new(Shared::<B, H> {
             handler,
             copies: broker.copies(settings)?,
-            replay_exchange: broker.replay_exchange(settings),
             writer: writer_name(&settings.service),
             breaker: Breaker::new(settings.burst_max, settings.burst_window),
             metrics: self.metrics()?,

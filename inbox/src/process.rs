@@ -13,7 +13,7 @@ use crate::breaker::Breaker;
 use crate::broker::{Broker, Copies as _, Destination, Outgoing, Unconfirmed};
 use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
-use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
+use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, VALUE_BYTES_KEPT, fit, retry_headers};
 use crate::decision::{Cause, LevelCopy, Outcome, Step};
 use crate::delivery::Delivery;
 use crate::error::chain;
@@ -44,7 +44,6 @@ pub(crate) struct Shared<B: Broker, H> {
     pub(crate) settings: Settings,
     pub(crate) handler: H,
     pub(crate) copies: B::Copies,
-    pub(crate) replay_exchange: Option<String>,
     /// `SERVICE@host`.
     pub(crate) writer: String,
     pub(crate) breaker: Breaker,
@@ -268,10 +267,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     async fn copy_to_level(
         &mut self,
         delivery: &Delivery<B::Mark>,
-        copy: &LevelCopy,
+        level_copy: &LevelCopy,
     ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
-        let LevelCopy { level, wait, attempts, ref failure } = *copy;
+        let LevelCopy { level, wait, attempts, ref failure } = *level_copy;
         let defer = Change::Defer {
             level: i32::try_from(level).unwrap_or(i32::MAX),
             attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
@@ -283,7 +282,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let has_failed = failure.is_some();
         let level = &shared.settings.levels[level - 1];
         let message = &delivery.message;
-        let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
+        let headers = retry_headers(message, level_copy, copy, unix_now());
         let destination = Destination::Level { name: &level.name, wait };
         let value = message.received().value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
@@ -303,10 +302,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         delivery: &Delivery<B::Mark>,
         cause: &Cause,
     ) -> Result<Outcome, GivenUp> {
-        let shared = Arc::clone(&self.shared);
-        let exchange = shared.replay_exchange.as_deref();
-        let letter = DeadLetter { cause, exchange, relay: &shared.writer };
-        self.publish_dead_letter(delivery, &letter).await?;
+        self.publish_dead_letter(delivery, cause).await?;
         if cause.has_id {
             self.change(delivery, Change::Dead).await?;
         }
@@ -350,9 +346,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     async fn publish_dead_letter(
         &mut self,
         delivery: &Delivery<B::Mark>,
-        letter: &DeadLetter<'_>,
+        cause: &Cause,
     ) -> Result<(), GivenUp> {
-        let message = &delivery.message;
+        let (message, shared) = (&delivery.message, Arc::clone(&self.shared));
+        let exchange = B::HAS_EXCHANGES.then_some(shared.settings.service.as_str());
+        let letter = DeadLetter { cause, exchange, relay: &shared.writer };
         let whole = message.received().value.clone();
         let length = whole.as_ref().map_or(0, Bytes::len);
         let mut kept_max = length;
@@ -372,7 +370,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 let why = format!("the broker refuses even the shortest dead letter: {reason}");
                 self.waiting.hold(HoldReason::Broker, &why, message);
             } else {
-                let (consumer, id) = (&self.shared.settings.service, message.id());
+                let (consumer, id) = (&shared.settings.service, message.id());
                 let code = "inbox.dead-letter-refused";
                 tracing::warn!(code, consumer, id, reason, "it is sent again, shorter");
             }

@@ -98,10 +98,7 @@ impl Broker for Kafka {
     type Mark = RecordMark;
     type Copies = KafkaCopies;
     const SYSTEM: &'static str = "kafka";
-
-    fn replay_exchange(&self, _settings: &Settings) -> Option<String> {
-        None
-    }
+    const HAS_EXCHANGES: bool = false;
 
     async fn init(&self, settings: &Settings) -> Result<(), InboxError> {
         self.check()?;

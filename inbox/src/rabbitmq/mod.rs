@@ -122,11 +122,7 @@ impl Broker for RabbitMq {
     type Mark = u64;
     type Copies = RabbitCopies;
     const SYSTEM: &'static str = "rabbitmq";
-
-    /// Not the exchange that the message came from: others are bound to that, too.
-    fn replay_exchange(&self, settings: &Settings) -> Option<String> {
-        Some(settings.service.clone())
-    }
+    const HAS_EXCHANGES: bool = true;
 
     async fn init(&self, settings: &Settings) -> Result<(), InboxError> {
         self.check(settings)?;
