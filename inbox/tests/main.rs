@@ -5,5 +5,6 @@
 
 mod support;
 
+mod both;
 mod kafka;
 mod rabbitmq;

@@ -1,39 +1,12 @@
 //! Tests of the outcome of one delivery.
 
 use super::fixture::{Fixture, shared_kafka};
-use crate::support::{Calls, Database, HANDLED, shared_postgres, until};
-
-#[test]
-fn the_first_delivery_commits_both_and_a_repetition_is_acknowledged() {
-    // GIVEN two messages that were handled
-    let fixture = Fixture::new("first");
-    fixture.send("a", "e-1", "ok");
-    fixture.send("b", "e-2", "ok");
-    let inbox = fixture.start();
-    fixture.database.wait_handled(2);
-    inbox.stop();
-    assert_eq!(fixture.database.number("SELECT count(*) FROM processed_messages"), 2);
-    assert_eq!(fixture.committed(), 2, "a stop commits");
-
-    // WHEN they come again, one of them twice
-    let inbox = fixture.start();
-    fixture.send("a", "e-1", "ok");
-    fixture.send("b", "e-2", "ok");
-    fixture.send("a", "e-1", "ok");
-    inbox.wait_counted("consumer_duplicates_total", "", 3.0);
-
-    // THEN they are acknowledged, and no handler was called
-    fixture.wait_committed(5);
-    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 3.0);
-    assert!(inbox.calls.all().is_empty());
-    inbox.stop();
-    assert_eq!(fixture.database.handled().len(), 2);
-}
+use crate::support::{Calls, Database, HANDLED, Script, runtime, settings, shared_postgres, until};
 
 #[test]
 fn two_consumers_of_one_topic_and_one_database_do_not_mix() {
     let fixture = Fixture::new("pair");
-    let other = super::fixture::settings("pair-two", &fixture.database.url).levels([]);
+    let other = settings("pair-two", &fixture.database.url).levels([]);
     fixture.send("a", "e-1", "ok");
     let (one, two) = (fixture.start(), fixture.start_with(other, &Calls::new()));
     fixture.database.wait_handled(2);
@@ -73,26 +46,6 @@ fn what_a_failed_handler_wrote_is_gone_also_when_it_hides_the_error() {
 }
 
 #[test]
-fn a_message_without_id_is_dead_lettered_and_its_key_goes_on() {
-    let fixture = Fixture::new("noid");
-    let long = "x".repeat(2_000);
-    fixture.send_to("noid", Some("a"), "ok", &[]);
-    fixture.send_to("noid", Some("a"), "ok", &[("id", &long)]);
-    fixture.send("a", "e-1", "ok");
-    fixture.send_to("noid", None, "ok", &[("id", "without-key")]);
-    let inbox = fixture.start();
-    fixture.database.wait_handled(2);
-    let letters = fixture.wait_dead_letters(2);
-    for letter in letters {
-        assert_eq!(letter.header("dlq-error-class"), "consumer.no-id");
-        assert_eq!(letter.header("dlq-event-id"), "");
-        assert_eq!(letter.header("dlq-original-topic"), "noid");
-    }
-    fixture.wait_committed(4);
-    inbox.stop();
-}
-
-#[test]
 fn an_id_that_the_database_cannot_store_is_dead_lettered() {
     // GIVEN a database whose encoding does not know all characters
     let postgres = shared_postgres();
@@ -121,7 +74,7 @@ fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
     let (backlog, keys) = (300, 12);
     (0..backlog).for_each(|number| fixture.send("a", &format!("a-{number:03}"), "slow 2"));
     (0..keys).for_each(|key| fixture.send(&format!("k{key}"), &format!("k-{key}"), "ok"));
-    fixture.flush();
+    fixture.broker.flush();
     // WHEN they are handled
     let settings = fixture.settings().lanes(1).lane_messages_max(1);
     let inbox = fixture.start_with(settings, &Calls::new());
@@ -135,14 +88,9 @@ fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
 
 #[test]
 fn an_inbox_without_its_tables_says_so() {
-    let name = "bare";
-    let postgres = shared_postgres();
-    let brokers = shared_kafka().bootstrap();
-    let fixture = Fixture::bare(name, postgres, &brokers);
-    let inbox =
-        walrelay_inbox::Inbox::new(fixture.settings(), super::fixture::source(&brokers, name));
-    let script = crate::support::Script(Calls::new());
-    let ended = crate::support::runtime(1).block_on(inbox.run(script, std::future::pending()));
+    let fixture = Fixture::bare("bare", shared_postgres(), &shared_kafka().bootstrap());
+    let running = fixture.inbox(fixture.settings());
+    let ended = runtime(1).block_on(running.run(Script(Calls::new()), std::future::pending()));
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("call Inbox::init") && error.contains("_messages"), "{error}");
 }

@@ -1,6 +1,6 @@
-//! A topic, a database, and the consumer between them.
+//! The topics of a consumer.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -9,14 +9,15 @@ use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 use walrelay_harness::consumer::{create_topic, end_offsets};
-use walrelay_harness::{Kafka, KafkaOptions, Postgres};
-use walrelay_inbox::{Inbox, Settings};
+use walrelay_harness::{Kafka, KafkaOptions};
+use walrelay_inbox::Source;
 
-use crate::support::{
-    Calls, Database, LEVELS, LIMIT, Running, log, runtime, shared_postgres, until,
-};
+use crate::support::{LIMIT, Letter, TestBroker, until};
 
 pub(super) const PARTITIONS: i32 = 3;
+
+/// A consumer named as its topic and its database.
+pub(super) type Fixture = crate::support::Fixture<KafkaBroker>;
 
 pub(super) fn shared_kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
@@ -37,101 +38,74 @@ pub(super) fn source(brokers: &str, topic: &str) -> walrelay_inbox::Kafka {
         .property("topic.metadata.refresh.interval.ms", "1000")
 }
 
-pub(super) fn settings(service: &str, url: &str) -> Settings {
-    Settings::new(service, url).lanes(3).levels(LEVELS).stop_within(Duration::from_secs(5))
-}
-
-/// A consumer named as its topic and its database.
-pub(super) struct Fixture {
-    pub(super) name: String,
-    pub(super) brokers: String,
-    pub(super) database: Database,
+pub(crate) struct KafkaBroker {
+    brokers: String,
     producer: BaseProducer,
 }
 
-/// A record as it was read back.
-#[derive(Debug)]
-pub(super) struct Stored {
-    pub(super) key: Option<String>,
-    pub(super) value: Option<String>,
-    headers: Vec<(String, String)>,
-}
+impl TestBroker for KafkaBroker {
+    const LETTER: &str = "k";
+    // The due time has whole milliseconds.
+    const DUE_EARLIER_MAX: Duration = Duration::from_millis(2);
+    const BROKER_HEADERS: &[(&str, &str)] = &[];
+    const FORGED_REPLAY: &[(&str, &str)] = &[];
 
-impl Stored {
-    pub(super) fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
-    }
-}
-
-impl Fixture {
-    /// On the shared services, with all that `init` makes.
-    pub(super) fn new(name: &str) -> Fixture {
-        let fixture = Fixture::bare(name, shared_postgres(), &shared_kafka().bootstrap());
-        fixture.init();
-        fixture
+    fn shared_url() -> String {
+        shared_kafka().bootstrap()
     }
 
-    /// With topic and database only.
-    pub(super) fn bare(name: &str, postgres: &Postgres, brokers: &str) -> Fixture {
-        log();
+    fn source(brokers: &str, name: &str) -> impl Into<Source> {
+        source(brokers, name)
+    }
+
+    fn open(brokers: &str, name: &str) -> KafkaBroker {
         create_topic(brokers, name, PARTITIONS, &[]).unwrap();
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", brokers).set("partitioner", "murmur2_random");
         config.set("linger.ms", "0").set("enable.idempotence", "true");
-        Fixture {
-            name: name.to_owned(),
-            brokers: brokers.to_owned(),
-            database: Database::new(postgres, name),
-            producer: config.create().unwrap(),
+        KafkaBroker { brokers: brokers.to_owned(), producer: config.create().unwrap() }
+    }
+
+    /// To a topic, which may be one of a retry level.
+    fn send(&self, topic: &str, headers: &[(&str, &str)], value: &str) {
+        let mut record: BaseRecord<'_, str, str> = BaseRecord::to(topic).payload(value);
+        let mut all = OwnedHeaders::new();
+        for (name, value) in headers {
+            match *name {
+                "key" => record.key = Some(value),
+                key => all = all.insert(Header { key, value: Some(*value) }),
+            }
         }
+        self.producer.send(record.headers(all)).map_err(|(error, _)| error).unwrap();
     }
 
-    pub(super) fn settings(&self) -> Settings {
-        settings(&self.name, &self.database.url)
+    fn replay(&self, name: &str, id: &str, value: &str) {
+        let own = [("dlq-replay-count", "1"), ("dlq-replay-for", name)];
+        self.send(name, &[[("key", "a"), ("id", id)], own].concat(), value);
     }
 
-    pub(super) fn init(&self) {
-        let inbox = Inbox::new(self.settings(), source(&self.brokers, &self.name));
-        runtime(1).block_on(inbox.init()).unwrap();
+    fn origin(name: &str) -> (&str, &str) {
+        (name, "")
     }
 
-    pub(super) fn start(&self) -> Running {
-        self.start_with(self.settings(), &Calls::new())
+    fn wait_dead_letters(&self, name: &str, count: usize) -> Vec<Letter> {
+        until("there are dead letters", || {
+            Some(self.records(&format!("{name}.dlq"))).filter(|letters| letters.len() >= count)
+        })
     }
 
-    pub(super) fn start_with(&self, settings: Settings, calls: &Arc<Calls>) -> Running {
-        Running::start(settings, source(&self.brokers, &self.name), calls)
+    fn assert_acknowledged(&self, name: &str, messages: usize) {
+        assert_eq!(self.committed(name), messages as i64);
     }
+}
 
-    /// A record of the consumer's topic, its id as header.
-    pub(super) fn send(&self, key: &str, id: &str, value: &str) {
-        self.send_to(&self.name, Some(key), value, &[("id", id)]);
-    }
-
-    pub(super) fn send_to(
-        &self,
-        topic: &str,
-        key: Option<&str>,
-        value: &str,
-        headers: &[(&str, &str)],
-    ) {
-        let start = OwnedHeaders::new();
-        let headers = headers
-            .iter()
-            .fold(start, |all, (key, value)| all.insert(Header { key, value: Some(*value) }));
-        let mut record: BaseRecord<'_, str, str> =
-            BaseRecord::to(topic).payload(value).headers(headers);
-        record.key = key;
-        self.producer.send(record).map_err(|(error, _)| error).unwrap();
-    }
-
+impl KafkaBroker {
     pub(super) fn flush(&self) {
         self.producer.flush(LIMIT).unwrap();
     }
 
     /// All records of a topic.
-    pub(super) fn records(&self, topic: &str) -> Vec<Stored> {
+    fn records(&self, topic: &str) -> Vec<Letter> {
         let ends = end_offsets(&self.brokers, topic).unwrap();
         let consumer = self.consumer("reader");
         let mut list = TopicPartitionList::new();
@@ -144,40 +118,43 @@ impl Fixture {
         until("all records are read", || {
             if let Some(Ok(record)) = consumer.poll(Duration::from_millis(100)) {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let key = record.key().map(|key| ("key".to_owned(), text(key)));
                 let headers = record.headers().into_iter().flat_map(|headers| headers.iter());
-                records.push(Stored {
-                    key: record.key().map(text),
-                    value: record.payload().map(text),
-                    headers: headers
-                        .map(|it| (it.key.to_owned(), text(it.value.unwrap_or_default())))
-                        .collect(),
-                });
+                let headers =
+                    headers.map(|it| (it.key.to_owned(), text(it.value.unwrap_or_default())));
+                let value = text(record.payload().unwrap_or_default());
+                records.push(Letter { value, headers: key.into_iter().chain(headers).collect() });
             }
             (records.len() as i64 >= count).then_some(())
         });
         records
     }
 
-    pub(super) fn dead_letters(&self) -> Vec<Stored> {
-        self.records(&format!("{}.dlq", self.name))
-    }
-
-    pub(super) fn wait_dead_letters(&self, count: usize) -> Vec<Stored> {
-        until("there are dead letters", || {
-            let letters = self.dead_letters();
-            (letters.len() >= count).then_some(letters)
-        })
-    }
-
     /// How many records of its topic the group has committed.
-    pub(super) fn committed(&self) -> i64 {
+    fn committed(&self, name: &str) -> i64 {
         let mut list = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
-            list.add_partition(&self.name, partition);
+            list.add_partition(name, partition);
         }
-        let committed = self.consumer(&self.name).committed_offsets(list, LIMIT).unwrap();
+        let committed = self.consumer(name).committed_offsets(list, LIMIT).unwrap();
         let offset = |offset| if let Offset::Offset(offset) = offset { offset } else { 0 };
         committed.elements().iter().map(|found| offset(found.offset())).sum()
+    }
+
+    fn consumer(&self, group: &str) -> BaseConsumer {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers).set("group.id", group);
+        config.set("enable.auto.commit", "false").create().unwrap()
+    }
+}
+
+impl Fixture {
+    pub(super) fn dead_letters(&self) -> Vec<Letter> {
+        self.wait_dead_letters(0)
+    }
+
+    pub(super) fn committed(&self) -> i64 {
+        self.broker.committed(&self.name)
     }
 
     pub(super) fn wait_committed(&self, count: i64) {
@@ -185,11 +162,5 @@ impl Fixture {
             (self.committed() >= count).then_some(())
         });
         assert_eq!(self.committed(), count);
-    }
-
-    fn consumer(&self, group: &str) -> BaseConsumer {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", &self.brokers).set("group.id", group);
-        config.set("enable.auto.commit", "false").create().unwrap()
     }
 }

@@ -15,7 +15,7 @@ fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
     fixture.send("a", "a-1", "fail 1");
     fixture.send("a", "a-2", "ok");
     fixture.send("c", "c-1", "ok");
-    fixture.flush();
+    fixture.broker.flush();
     // WHEN messages come
     let inbox = fixture.start();
     inbox.wait_held("handler", 2.0);
@@ -34,33 +34,6 @@ fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
 }
 
 #[test]
-fn a_handler_holds_its_lane_and_other_lanes_go_on() {
-    // GIVEN a dependency that is away, and a message of another lane that does not need it
-    let fixture = Fixture::new("hold");
-    let calls = Calls::new();
-    calls.set_dependency_away(true);
-    fixture.send("a", "a-1", "hold");
-    fixture.send("a", "a-2", "ok");
-    fixture.send("c", "c-1", "ok");
-    let inbox = fixture.start_with(fixture.settings(), &calls);
-    fixture.database.wait_handled(1);
-    inbox.wait_held("handler", 1.0);
-    // WHEN the inbox stops meanwhile THEN it does so at once, and the message comes again
-    let began = Instant::now();
-    inbox.stop();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert_eq!(fixture.database.handled(), ["c-1"]);
-    // WHEN the dependency is back THEN the lane goes on, in order
-    let inbox = fixture.start_with(fixture.settings(), &calls);
-    inbox.wait_held("handler", 1.0);
-    calls.set_dependency_away(false);
-    fixture.database.wait_handled(3);
-    assert_eq!(fixture.database.handled_of("a"), ["a-1", "a-2"]);
-    assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
-    inbox.stop();
-}
-
-#[test]
 fn a_dependency_that_is_away_makes_no_more_dead_letters_than_the_burst() {
     // GIVEN messages that all fail, and have no retry level left
     let fixture = Fixture::new("breaker");
@@ -68,7 +41,7 @@ fn a_dependency_that_is_away_makes_no_more_dead_letters_than_the_burst() {
     for number in 0..messages {
         fixture.send(&format!("k{}", number % 6), &format!("e-{number:02}"), "down");
     }
-    fixture.flush();
+    fixture.broker.flush();
     let calls = Calls::new();
     calls.set_dependency_away(true);
     let settings = fixture.settings().levels([]);

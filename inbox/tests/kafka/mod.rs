@@ -2,7 +2,7 @@
 
 mod crash;
 mod delivery;
-mod fixture;
+pub(crate) mod fixture;
 mod holds;
 mod outages;
 mod rebalance;

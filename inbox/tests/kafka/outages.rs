@@ -5,9 +5,9 @@ use std::time::Duration;
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Postgres, PostgresOptions, free_port};
 
-use super::fixture::{Fixture, settings, shared_kafka, source, start_kafka};
+use super::fixture::{Fixture, shared_kafka, source, start_kafka};
 use crate::support::{
-    Calls, Database, LIMIT, Script, runtime, shared_postgres, silent_postgres, until,
+    Calls, Database, LIMIT, Script, runtime, settings, shared_postgres, silent_postgres, until,
 };
 
 #[test]
@@ -92,7 +92,7 @@ fn an_outage_of_kafka_is_waited_for_with_what_is_to_be_copied() {
     fixture.send("a", "a-1", "fail 1");
     fixture.send("a", "a-2", "gate");
     fixture.send("b", "b-1", "slow 400");
-    fixture.flush();
+    fixture.broker.flush();
     let inbox = fixture.start();
     until("a handler runs", || (!inbox.calls.of("b-1").is_empty()).then_some(()));
     kafka.kill9().unwrap();

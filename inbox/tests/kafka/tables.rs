@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use walrelay_inbox::Inbox;
-
-use super::fixture::{Fixture, shared_kafka, source};
-use crate::support::{Calls, Database, runtime, shared_postgres, until};
+use super::fixture::{Fixture, shared_kafka};
+use crate::support::{Calls, Database, runtime, settings, shared_postgres, until};
 
 /// As an instance writes it that has lost its partition, and whose handler has failed.
 fn late_row(service: &str) -> String {
@@ -55,18 +53,15 @@ fn tables_that_exist_are_not_waited_for() {
     other.execute("BEGIN; INSERT INTO processed_messages (consumer, message_id) VALUES ('x', 'y')");
     // WHEN another instance starts THEN it needs no lock that the handler keeps from it
     let url = format!("{}?options=-c%20lock_timeout%3D500ms", fixture.database.url);
-    let settings = super::fixture::settings("busy", &url);
-    let inbox = Inbox::new(settings, source(&fixture.brokers, "busy"));
-    runtime(1).block_on(inbox.init()).unwrap();
+    fixture.init_with(settings("busy", &url));
 }
 
 #[test]
 fn instances_that_start_first_at_once_make_the_tables_together() {
-    let name = "firsts";
-    let fixture = Fixture::bare(name, shared_postgres(), &shared_kafka().bootstrap());
+    let fixture = Fixture::bare("firsts", shared_postgres(), &shared_kafka().bootstrap());
     let runtime = runtime(2);
     let inits = (0..8).map(|_| {
-        let inbox = Inbox::new(fixture.settings(), source(&fixture.brokers, name));
+        let inbox = fixture.inbox(fixture.settings());
         runtime.spawn(async move { inbox.init().await })
     });
     let inits: Vec<_> = inits.collect();
@@ -93,8 +88,8 @@ fn a_dead_letter_is_handled_again_only_when_it_is_replayed() {
     assert_eq!(inbox.calls.of("e-1").len(), 1);
     // WHEN it is replayed, and fails once more and for good THEN there is a second letter
     let replay = |count, value| {
-        let headers = [("id", "e-1"), ("dlq-replay-count", count), ("dlq-replay-for", "dead")];
-        fixture.send_to("dead", Some("a"), value, &headers);
+        let own = [("dlq-replay-count", count), ("dlq-replay-for", "dead")];
+        fixture.send_with(&[[("key", "a"), ("id", "e-1")], own].concat(), value);
     };
     replay("1", "permanent");
     assert_eq!(fixture.wait_dead_letters(2).len(), 2);
@@ -113,71 +108,22 @@ fn a_dead_letter_is_handled_again_only_when_it_is_replayed() {
 }
 
 #[test]
-fn the_server_looks_after_its_clients() {
-    // GIVEN a handler that asks for the settings of its session
-    let fixture = Fixture::new("keepalive");
-    let fields = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"];
-    let shown = fields.map(|field| format!("current_setting('{field}')")).join(" || ' ' || ");
-    fixture.database.execute(&format!(
-        "CREATE TABLE shown (settings text);
-         CREATE FUNCTION show() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN INSERT INTO shown SELECT {shown}; RETURN NULL; END $$;
-         CREATE TRIGGER show AFTER INSERT ON handled EXECUTE FUNCTION show()"
-    ));
-    // WHEN it runs
-    fixture.send("a", "e-1", "ok");
-    let inbox = fixture.start();
-    fixture.database.wait_handled(1);
-    inbox.stop();
-    // THEN a host that has vanished is noticed soon
-    assert_eq!(fixture.database.texts("SELECT settings FROM shown"), ["10 5 3"]);
-}
-
-#[test]
-fn a_copy_is_handled_only_while_it_has_a_row() {
-    // GIVEN a copy of a message that was settled so long ago that it is forgotten
-    let fixture = Fixture::new("settled");
-    let headers = [("id", "e-1"), ("x-retry-copy", "1"), ("x-retry-count", "1")];
-    fixture.send_to("settled.retry.300ms", Some("a"), "ok", &headers);
-    // WHEN it is read THEN it is acknowledged
-    let inbox = fixture.start();
-    inbox.wait_counted("consumer_messages_total", "duplicate", 1.0);
-    inbox.stop();
-    assert_eq!(fixture.database.handled().len(), 0);
-}
-
-#[test]
-fn a_replay_for_another_consumer_is_acknowledged() {
-    let fixture = Fixture::new("meant");
-    let send = |id, service| {
-        let headers = [("id", id), ("dlq-replay-for", service), ("dlq-replay-count", "1")];
-        fixture.send_to("meant", Some("a"), "ok", &headers);
-    };
-    send("e-1", "another");
-    send("e-2", "meant");
-    let inbox = fixture.start();
-    fixture.database.wait_handled(1);
-    assert_eq!(fixture.database.handled(), ["e-2"]);
-    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 1.0);
-    inbox.stop();
-}
-
-#[test]
-fn replay_headers_of_others_are_not_believed() {
-    // GIVEN events that look like replays, and are none
+fn a_replay_for_another_consumer_is_acknowledged_and_what_looks_like_one_is_handled() {
+    // GIVEN a replay for another consumer, and events that look like replays, and are none
     let fixture = Fixture::new("k_unplayed");
     let send = |id, value, forged: &[(&str, &str)]| {
-        let headers = [&[("id", id)][..], forged].concat();
-        fixture.send_to("k_unplayed", Some("a"), value, &headers);
+        fixture.send_with(&[&[("key", "a"), ("id", id)], forged].concat(), value);
     };
+    send("e-0", "ok", &[("dlq-replay-for", "another"), ("dlq-replay-count", "1")]);
     send("e-1", "ok", &[("dlq-replay-for", "another")]);
     send("e-2", "ok", &[("dlq-replay-for", "another"), ("dlq-replay-count", "0")]);
     send("e-3", "ok", &[("dlq-replay-for", "an other"), ("dlq-replay-count", "1")]);
     send("e-4", "permanent", &[("dlq-replay-count", "2147483647")]);
-    // WHEN they are read THEN they are handled
+    // WHEN they are read THEN all but the replay are handled
     let inbox = fixture.start();
     fixture.database.wait_handled(3);
     assert_eq!(fixture.database.handled(), ["e-1", "e-2", "e-3"]);
+    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 1.0);
     // and what is a dead letter can be replayed
     assert_eq!(fixture.wait_dead_letters(1)[0].header("dlq-replay-count"), "");
     send("e-4", "ok", &[("dlq-replay-count", "1"), ("dlq-replay-for", "k_unplayed")]);

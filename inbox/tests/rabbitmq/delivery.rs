@@ -4,49 +4,6 @@ use super::fixture::{Fixture, shared_rabbitmq, source};
 use crate::support::{Calls, LIMIT, Running, Script, runtime, shared_postgres, until};
 
 #[test]
-fn a_message_is_handled_once_however_often_it_comes() {
-    let fixture = Fixture::new("r_once");
-    // GIVEN messages, one of them twice, one whose id is a header, and one without a key
-    for id in ["e-1", "e-2", "e-1", "e-3"] {
-        fixture.send("a", id, "ok");
-    }
-    fixture.send_with(&[("key", "a"), ("id", "e-4")], None, "ok");
-    fixture.send_with(&[], Some("e-5"), "ok");
-    // WHEN they are handled
-    let inbox = fixture.start();
-    fixture.database.wait_handled(5);
-    inbox.wait_counted("consumer_duplicates_total", "", 1.0);
-    inbox.wait_counted("consumer_messages_total", "processed", 5.0);
-    inbox.stop();
-    // THEN each is once, in the order of its key, and all are acknowledged
-    assert_eq!(fixture.database.handled_of("a"), ["e-1", "e-2", "e-3", "e-4"]);
-    assert_eq!(fixture.database.number("SELECT count(*) FROM processed_messages"), 5);
-    fixture.assert_all_acknowledged();
-    // WHEN one comes again later THEN another inbox knows it, too
-    fixture.send("a", "e-2", "ok");
-    let inbox = fixture.start();
-    inbox.wait_counted("consumer_duplicates_total", "", 1.0);
-    inbox.stop();
-    assert_eq!(fixture.database.handled().len(), 5);
-    fixture.assert_all_acknowledged();
-}
-
-#[test]
-fn a_message_without_an_id_is_dead_lettered() {
-    let fixture = Fixture::new("r_noid");
-    fixture.send_with(&[("key", "a")], None, "ok");
-    fixture.send("a", "e-2", "ok");
-    let inbox = fixture.start();
-    fixture.database.wait_handled(1);
-    let letters = fixture.wait_dead_letters(1);
-    assert_eq!(letters[0].header("dlq-error-class"), "consumer.no-id");
-    assert_eq!((letters[0].header("key"), &*letters[0].value), ("a".to_owned(), "ok"));
-    inbox.stop();
-    assert_eq!(fixture.database.handled(), ["e-2"]);
-    fixture.assert_all_acknowledged();
-}
-
-#[test]
 fn no_more_than_the_prefetch_is_taken_from_the_queue() {
     // GIVEN a handler that does not end
     let fixture = Fixture::new("r_prefetch");
@@ -55,11 +12,11 @@ fn no_more_than_the_prefetch_is_taken_from_the_queue() {
     }
     let calls = Calls::new();
     let prefetched = source(&fixture.url, &fixture.name).prefetch(6);
-    let inbox = fixture.start_with(prefetched, &calls);
+    let inbox = Running::start(fixture.settings(), prefetched, &calls);
     until("the handler runs", || (calls.all().len() == 1).then_some(()));
     // THEN the others stay in the queue
-    until("the prefetch is taken", || (fixture.ready(&fixture.name) <= 14).then_some(()));
-    assert_eq!(fixture.ready(&fixture.name), 14);
+    until("the prefetch is taken", || (fixture.ready() <= 14).then_some(()));
+    assert_eq!(fixture.ready(), 14);
     // WHEN it ends THEN all are handled
     calls.open_gate();
     fixture.database.wait_handled(20);
@@ -100,10 +57,10 @@ fn taken_over(
     let fixture = Fixture::new(name);
     let (first_calls, second_calls) = (Calls::new(), Calls::new());
     let few_ahead = || source(&fixture.url, &fixture.name).prefetch(4);
-    let first = fixture.start_with(few_ahead(), &first_calls);
+    let first = Running::start(fixture.settings(), few_ahead(), &first_calls);
     fixture.send("a", "e-01", "ok");
     fixture.database.wait_handled(1);
-    let second = fixture.start_with(few_ahead(), &second_calls);
+    let second = Running::start(fixture.settings(), few_ahead(), &second_calls);
     until("both are there", || (fixture.consumers() == "2").then_some(()));
     for number in 2..=30 {
         let value = if number == 10 { "slow 500" } else { "ok" };
@@ -126,10 +83,9 @@ fn taken_over(
 fn what_init_makes_is_told_when_it_is_missing_and_may_be_there_already() {
     let url = shared_rabbitmq().amqp_url();
     let fixture = Fixture::bare("r_bare", shared_postgres(), &url);
-    let inbox = || walrelay_inbox::Inbox::new(fixture.settings(), source(&url, "r_bare"));
     // GIVEN tables, and nothing at the broker
     fixture.database.execute(include_str!("../../sql/inbox.sql"));
-    let running = inbox();
+    let running = fixture.inbox(fixture.settings());
     let ended = async {
         tokio::time::timeout(LIMIT, running.run(Script(Calls::new()), std::future::pending())).await
     };
@@ -139,7 +95,7 @@ fn what_init_makes_is_told_when_it_is_missing_and_may_be_there_already() {
     fixture.init();
     fixture.init();
     fixture.send("a", "e-1", "ok");
-    assert_eq!(fixture.ready("r_bare"), 1);
+    assert_eq!(fixture.ready(), 1);
     // WHEN the relay's exchange is missing THEN that is told
     let astray = source(&url, "r_bare").exchange("r_nobody.events");
     let inbox = walrelay_inbox::Inbox::new(fixture.settings(), astray);
@@ -153,12 +109,34 @@ fn a_message_survives_more_lost_readers_than_a_queue_of_rabbitmq_4_allows() {
     let fixture = Fixture::new("r_losses");
     fixture.send("a", "e-1", "ok");
     for _ in 0..25 {
-        fixture.take_and_leave();
+        fixture.broker.take_and_leave("r_losses");
     }
     // WHEN the inbox reads THEN it is handled
     let inbox = fixture.start();
     fixture.database.wait_handled(1);
     inbox.stop();
     assert_eq!(fixture.database.handled(), ["e-1"]);
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn the_original_is_acknowledged_only_after_its_copy_is_confirmed() {
+    // GIVEN a consumer whose retry exchanges lead to no queue: a copy is acknowledged, and returned
+    let fixture = Fixture::new("r_unconfirmed");
+    fixture.broker.bind_level("r_unconfirmed", "300ms", false);
+    fixture.send("a", "e-1", "fail 1");
+    let inbox = fixture.start();
+    until("the failure is noted", || (fixture.database.deferred() == 1).then_some(()));
+    inbox.wait_held("broker", 1.0);
+    // WHEN the inbox stops before the copy is confirmed
+    inbox.stop();
+    // THEN the original is not acknowledged
+    until("it is in the queue", || (fixture.ready() == 1).then_some(()));
+    assert_eq!(fixture.database.handled().len(), 0);
+    // WHEN there is a queue THEN it is handled
+    fixture.broker.bind_level("r_unconfirmed", "300ms", true);
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    inbox.stop();
     fixture.assert_all_acknowledged();
 }

@@ -2,8 +2,7 @@
 
 mod crash;
 mod delivery;
-mod fixture;
+pub(crate) mod fixture;
 mod foreign;
 mod outages;
-mod retries;
 mod rights;

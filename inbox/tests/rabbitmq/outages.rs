@@ -1,8 +1,8 @@
-//! RabbitMQ is short of memory, away for a while, or sends what cannot be read; a lane is held.
+//! RabbitMQ is short of memory, away for a while, or sends what cannot be read.
 
 use walrelay_harness::RabbitMq;
 
-use super::fixture::{Fixture, shared_rabbitmq, source};
+use super::fixture::{Fixture, shared_rabbitmq};
 use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
 
 /// A header's name that is not UTF-8, in a message to the exchange `r_unreadable.events`. The second
@@ -46,7 +46,7 @@ fn a_copy_waits_while_the_broker_is_short_of_memory_and_everything_for_its_retur
     rabbitmq.kill9().unwrap();
     inbox.calls.open_gate();
     rabbitmq.start_again().unwrap();
-    fixture.connect();
+    fixture.broker.connect();
     fixture.send("c", "c-2", "fail 1");
     // THEN all is handled once, in order
     fixture.database.wait_handled(5);
@@ -75,7 +75,7 @@ fn what_the_broker_finds_too_large_is_a_dead_letter_without_its_value() {
     let letters = fixture.wait_dead_letters(1);
     inbox.stop();
     assert_eq!(letters[0].header("dlq-error-class"), "consumer.refused-copy");
-    assert_eq!((&*letters[0].value, &*letters[0].header("dlq-value-size")), ("", "6"));
+    assert_eq!((&*letters[0].value, letters[0].header("dlq-value-size")), ("", "6"));
     assert_eq!((fixture.database.handled(), fixture.database.deferred()), (vec!["a-2".into()], 0));
     fixture.assert_all_acknowledged();
 }
@@ -87,11 +87,10 @@ fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
     fixture.send("a", "e-1", "ok");
     fixture.send("a", "e-2", "ok");
     shared_rabbitmq().eval(PUBLISH_UNREADABLE).unwrap();
-    until("it is there", || (fixture.ready("r_unreadable") == 3).then_some(()));
+    until("it is there", || (fixture.ready() == 3).then_some(()));
     fixture.send("a", "e-3", "ok");
     // WHEN the queue is read
-    let url = &fixture.url;
-    let inbox = walrelay_inbox::Inbox::new(fixture.settings(), source(url, "r_unreadable"));
+    let inbox = fixture.inbox(fixture.settings());
     let ended = async {
         tokio::time::timeout(LIMIT, inbox.run(Script(Calls::new()), std::future::pending())).await
     };
@@ -102,27 +101,5 @@ fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
     assert_eq!(handled[..2], ["e-1", "e-2"]);
     // The broker may send what was sent ahead before, and stood behind it, first.
     let left = u32::try_from(4 - handled.len()).unwrap();
-    until("the others are left", || (fixture.ready("r_unreadable") == left).then_some(()));
-}
-
-#[test]
-fn a_message_that_is_held_is_in_the_queue_again_after_a_stop() {
-    // GIVEN a handler that holds its lane
-    let fixture = Fixture::new("r_hold");
-    let calls = Calls::new();
-    calls.set_dependency_away(true);
-    fixture.send("a", "a-1", "hold");
-    fixture.send("a", "a-2", "ok");
-    let inbox = fixture.start_with(source(&fixture.url, &fixture.name), &calls);
-    inbox.wait_held("handler", 1.0);
-    // WHEN the inbox stops THEN nothing was acknowledged
-    inbox.stop();
-    until("both are in the queue", || (fixture.ready(&fixture.name) == 2).then_some(()));
-    // WHEN what it waited for is there THEN both are handled, in order
-    calls.set_dependency_away(false);
-    let inbox = fixture.start_with(source(&fixture.url, &fixture.name), &calls);
-    fixture.database.wait_handled(2);
-    inbox.stop();
-    assert_eq!(fixture.database.handled(), ["a-1", "a-2"]);
-    fixture.assert_all_acknowledged();
+    until("the others are left", || (fixture.ready() == left).then_some(()));
 }

@@ -1,7 +1,7 @@
 //! The rights that `init` and `run` need.
 
 use super::fixture::{Fixture, shared_rabbitmq, source};
-use crate::support::{Calls, runtime, shared_postgres};
+use crate::support::{Calls, Running, runtime, shared_postgres};
 
 #[test]
 fn the_documented_rights_are_enough() {
@@ -29,7 +29,7 @@ fn the_documented_rights_are_enough() {
     init(making).unwrap();
     fixture.send("a", "e-1", "fail 1");
     fixture.send("b", "e-2", "permanent");
-    let inbox = fixture.start_with(reading, &Calls::new());
+    let inbox = Running::start(fixture.settings(), reading, &Calls::new());
     fixture.database.wait_handled(1);
     assert_eq!(fixture.wait_dead_letters(1).len(), 1);
     inbox.stop();

@@ -1,6 +1,7 @@
 //! Parts that tests of all brokers share: services, a database, and a handler that does what a
 //! message says.
 
+mod fixture;
 pub(crate) mod killed;
 mod script;
 
@@ -17,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use walrelay_harness::{Postgres, PostgresOptions};
 use walrelay_inbox::{Inbox, InboxError, Settings};
 
+pub(crate) use fixture::{Fixture, Letter, TestBroker, settings};
 pub(crate) use script::{Calls, Script};
 
 /// How long anything may take.
@@ -134,7 +136,7 @@ impl Running {
         Running { stop, task, runtime, calls: Arc::clone(calls), registry }
     }
 
-    /// The sum of a counter over its labels; `part` must stand among them.
+    /// The sum of a counter or gauge over its labels; `part` must stand among them.
     pub(crate) fn counted(&self, name: &str, part: &str) -> f64 {
         let families = self.registry.gather();
         let families = families.iter().filter(|family| family.name() == name);
@@ -142,23 +144,15 @@ impl Running {
         let is_meant = |metric: &&prometheus::proto::Metric| {
             part.is_empty() || metric.get_label().iter().any(|label| label.value() == part)
         };
-        metrics.filter(is_meant).map(|metric| metric.get_counter().get_value()).sum()
-    }
-
-    /// Lanes that are held for this reason.
-    pub(crate) fn held(&self, reason: &str) -> f64 {
-        let families = self.registry.gather();
-        let families = families.iter().filter(|family| family.name() == "consumer_held_lanes");
-        let lanes = families.flat_map(|family| family.get_metric());
-        let is_meant = |metric: &&prometheus::proto::Metric| {
-            metric.get_label().iter().any(|label| label.value() == reason)
+        let value = |metric: &prometheus::proto::Metric| {
+            metric.get_counter().get_value() + metric.get_gauge().get_value()
         };
-        lanes.filter(is_meant).map(|lanes| lanes.get_gauge().get_value()).sum()
+        metrics.filter(is_meant).map(value).sum()
     }
 
     pub(crate) fn wait_held(&self, reason: &str, lanes: f64) {
         until(&format!("{lanes} lanes are held: {reason}"), || {
-            (self.held(reason) == lanes).then_some(())
+            (self.counted("consumer_held_lanes", reason) == lanes).then_some(())
         });
     }
 
@@ -166,21 +160,6 @@ impl Running {
         let what = format!("{name} {part} is {count}");
         until(&what, || (self.counted(name, part) >= count).then_some(()));
         assert_eq!(self.counted(name, part), count, "{name} {part}");
-    }
-
-    /// When the only deferred message `a-1` is nearly due, `send` sends `a-2` of its key: that waits, in
-    /// order, but not for the whole time of the level.
-    pub(crate) fn assert_due_together(self, database: &Database, send: impl FnOnce()) {
-        let is_due = "SELECT count(*) FROM deferred_messages WHERE due_at < now() + interval '3 s'";
-        until("it is due soon", || (database.number(is_due) == 1).then_some(()));
-        send();
-        database.wait_handled(2);
-        assert_eq!(database.handled(), ["a-1", "a-2"]);
-        assert!(self.counted("consumer_messages_total", "deferred") >= 1.0);
-        let handled_at = |id| self.calls.of(id).last().unwrap().at;
-        let behind = handled_at("a-2") - handled_at("a-1");
-        assert!(behind < Duration::from_secs(5), "{behind:?}");
-        self.stop();
     }
 
     pub(crate) fn stop(self) {
