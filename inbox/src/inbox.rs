@@ -99,7 +99,7 @@ impl Inbox {
         });
         let (lanes, mut lane_tasks) = start_lanes(&shared, &database);
         let mut retention = JoinSet::new();
-        retention.spawn(Retention::new(settings, database).run());
+        retention.spawn(Retention { database, settings: settings.clone() }.run());
 
         let (stop, stopped) = watch::channel(false);
         let consuming = broker.consume(settings, lanes, Stop(stopped));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 use crate::connection::{Database, Outage, in_time};
@@ -41,40 +40,28 @@ const FIRST_WITHIN: Duration = Duration::from_secs(60);
 /// Runs until it is dropped.
 pub(crate) struct Retention {
     pub(crate) database: Database,
-    pub(crate) consumer: String,
-    age: Duration,
-    interval: Duration,
-    rows_max: u32,
+    pub(crate) settings: Settings,
 }
 
 impl Retention {
-    pub(crate) fn new(settings: &Settings, database: Database) -> Retention {
-        Retention {
-            database,
-            consumer: settings.service.clone(),
-            age: settings.retention,
-            interval: settings.retention_interval,
-            rows_max: settings.retention_rows_max,
-        }
-    }
-
     pub(crate) async fn run(self) {
+        let Settings { service, retention_interval: interval, .. } = &self.settings;
         let mut backoff = backoff();
-        tokio::time::sleep(random_below(self.interval.min(FIRST_WITHIN))).await;
+        tokio::time::sleep(random_below((*interval).min(FIRST_WITHIN))).await;
         loop {
             match self.remove_old_rows().await {
                 Ok(()) => {
                     backoff.succeeded();
-                    tokio::time::sleep(self.interval).await;
+                    tokio::time::sleep(*interval).await;
                 }
                 Err(Outage(reason)) => {
                     tracing::warn!(
                         code = "inbox.retention",
-                        consumer = self.consumer,
+                        consumer = service,
                         reason,
                         "old rows of processed_messages are not removed"
                     );
-                    tokio::time::sleep(self.interval.min(backoff.next_delay() * 10)).await;
+                    tokio::time::sleep((*interval).min(backoff.next_delay() * 10)).await;
                 }
             }
         }
@@ -83,23 +70,19 @@ impl Retention {
     /// On a connection that is open only meanwhile.
     async fn remove_old_rows(&self) -> Result<(), Outage> {
         let client = in_time(self.database.connect()).await?;
-        let recent = self.interval.saturating_mul(10).min(RECENT).as_secs_f64();
-        let params: [&(dyn ToSql + Sync); 2] = [&self.consumer, &recent];
+        let Settings { service, retention, retention_interval, .. } = &self.settings;
+        let recent = retention_interval.saturating_mul(10).min(RECENT).as_secs_f64();
+        let params: [&(dyn ToSql + Sync); 2] = [service, &recent];
         let silence = client.query_one(SILENCE, &params).await?.try_get::<_, Option<f64>>(0)?;
         let Some(silence) = silence else { return Ok(()) };
-        let age = self.age.as_secs_f64() + silence;
-        loop {
-            let removed = self.remove_batch(&client, age).await?;
-            if removed < u64::from(self.rows_max) {
-                return Ok(());
-            }
+        let age = retention.as_secs_f64() + silence;
+        let rows_max = self.settings.retention_rows_max;
+        while client.execute(REMOVE, &[service, &age, &i64::from(rows_max)]).await?
+            >= u64::from(rows_max)
+        {
             tokio::task::yield_now().await;
         }
-    }
-
-    async fn remove_batch(&self, client: &Client, age: f64) -> Result<u64, Outage> {
-        let rows_max = i64::from(self.rows_max);
-        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
+        Ok(())
     }
 }
 
@@ -119,7 +102,7 @@ mod tests {
         let url = format!("postgres://app@{}/app", listener.local_addr().unwrap());
         let interval = Duration::from_secs(1);
         let settings = Settings::new("billing", url).retention_batches(interval, 1);
-        let retention = Retention::new(&settings, Database::new(&settings).unwrap());
+        let retention = Retention { database: Database::new(&settings).unwrap(), settings };
         let began = Instant::now();
         let running = tokio::spawn(retention.run());
         // WHEN it starts THEN it connects within an interval
@@ -135,7 +118,7 @@ mod tests {
         let url = testing::postgres_url();
         let day = Duration::from_secs(24 * 60 * 60);
         let settings = Settings::new("away", url).retention(7 * day);
-        let retention = Retention::new(&settings, Database::new(&settings).unwrap());
+        let retention = Retention { database: Database::new(&settings).unwrap(), settings };
         let rows = async || {
             let sql =
                 "SELECT message_id FROM processed_messages WHERE consumer = 'away' ORDER BY 1";
