@@ -44,7 +44,7 @@ impl HoldReason {
 
 /// The lane counts as held for as long as this lives.
 pub(crate) struct Hold {
-    reason: HoldReason,
+    pub(crate) reason: HoldReason,
     held_lanes: IntGauge,
     /// Limits the lines in the log.
     pub(crate) reminder: Reminder,
@@ -54,10 +54,6 @@ impl Hold {
     pub(crate) fn begin(reason: HoldReason, held_lanes: IntGauge) -> Hold {
         held_lanes.inc();
         Hold { reason, held_lanes, reminder: Reminder::default() }
-    }
-
-    pub(crate) fn reason(&self) -> HoldReason {
-        self.reason
     }
 }
 

@@ -177,7 +177,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let is_probe = self.waiting.reason() == Some(HoldReason::Breaker);
         if let Some(reason) = step.failure().filter(|_| !is_probe) {
             span.failed(reason);
-            self.shared.tell_failure(&delivery.message, reason);
+            let (consumer, id) = (&self.shared.settings.service, delivery.message.id());
+            tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
         }
         Ok(step)
     }
@@ -446,11 +447,6 @@ impl<B: Broker, H: Handler> Shared<B, H> {
 
     fn failed(&self, message: &Message, failure: Failure, reason: String) -> Step {
         Step::after_failure(failure, reason, message.failed_attempts(), &self.settings.levels)
-    }
-
-    fn tell_failure(&self, message: &Message, reason: &str) {
-        let (consumer, id) = (&self.settings.service, message.id());
-        tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
     }
 }
 

@@ -37,7 +37,7 @@ impl Waiting {
 
     pub(crate) fn hold(&mut self, reason: HoldReason, why: &str, message: &Message) {
         let begin = || Hold::begin(reason, self.metrics.held_lanes(reason));
-        let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
+        let hold = self.hold.take().filter(|hold| hold.reason == reason).unwrap_or_else(begin);
         if self.hold.insert(hold).reminder.is_due(Instant::now()) {
             let (code, consumer, id) = (reason.code(), &self.consumer, message.id());
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
@@ -45,7 +45,7 @@ impl Waiting {
     }
 
     pub(crate) fn reason(&self) -> Option<HoldReason> {
-        self.hold.as_ref().map(Hold::reason)
+        self.hold.as_ref().map(|hold| hold.reason)
     }
 
     /// The message is done with; false if it was not held.
