@@ -1,7 +1,7 @@
 //! Claims that hold on each kind of broker.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Calls, Fixture, LEVELS, TestBroker, shared_postgres, until};
 
@@ -250,9 +250,7 @@ fn a_handler_holds_its_lane_and_other_lanes_go_on<B: TestBroker>() {
     fixture.database.wait_handled(1);
     inbox.wait_held("handler", 1.0);
     // WHEN the inbox stops meanwhile THEN it does so at once, and the message comes again
-    let began = Instant::now();
-    inbox.stop();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    inbox.stop_soon();
     assert_eq!(fixture.database.handled(), ["c-1"]);
     // WHEN the dependency is back THEN the lane goes on, in order
     let inbox = fixture.start_with(fixture.settings(), &calls);

@@ -1,6 +1,6 @@
 //! Failures that no message has caused: a lane is held, and nothing becomes a dead letter.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::consumer::{alter_topic, create_replicated_topic, create_topic, leaders};
 
@@ -157,9 +157,7 @@ fn a_lane_that_waits_for_another_session_is_held_and_holds_up_no_stop() {
     // THEN somebody can see that the lane stands
     inbox.wait_held("postgres", 1.0);
     // WHEN the inbox stops meanwhile THEN it does so soon
-    let began = Instant::now();
-    inbox.stop();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    inbox.stop_soon();
     // WHEN the other session fails THEN the message is handled, once
     other.execute("ROLLBACK");
     let inbox = fixture.start();

@@ -37,9 +37,7 @@ fn an_outage_of_postgres_counts_for_no_message() {
     postgres.stop_fast(LIMIT).unwrap();
     fixture.send("a", "a-11", "ok");
     // THEN the inbox stops soon, and the message comes again
-    let began = std::time::Instant::now();
-    inbox.stop();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    inbox.stop_soon();
     postgres.start_again().unwrap();
     fixture.database = Database::open(&fixture.database.url);
     let inbox = fixture.start();

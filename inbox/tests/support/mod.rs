@@ -169,6 +169,14 @@ impl Running {
         ended.unwrap().unwrap().unwrap();
     }
 
+    /// Stops it though something in it waits.
+    #[track_caller]
+    pub(crate) fn stop_soon(self) {
+        let began = Instant::now();
+        self.stop();
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    }
+
     /// Drops the future of the inbox, wherever it waits.
     pub(crate) fn abort(&self) {
         self.task.abort();
