@@ -63,14 +63,6 @@ impl From<lapin::Error> for Unconfirmed {
     }
 }
 
-/// A copy as AMQP carries it.
-struct AmqpCopy<'c> {
-    exchange: String,
-    routing_key: &'c str,
-    properties: BasicProperties,
-    body: &'c [u8],
-}
-
 impl RabbitCopies {
     pub(super) fn new(rabbit: &RabbitMq, settings: &Settings) -> RabbitCopies {
         RabbitCopies {
@@ -117,92 +109,95 @@ impl RabbitCopies {
         }
     }
 
-    fn copy_of<'c>(
+    /// Publishes the copy, and waits for the confirm. The outer error is that of the channel.
+    async fn send_on(
         &self,
-        copy: &'c Outgoing<'_>,
-        frame_bytes_max: usize,
-    ) -> Result<AmqpCopy<'c>, Unconfirmed> {
-        let message = copy.message;
+        CopyChannel { channel, frame_bytes_max }: &CopyChannel,
+        copy: &Outgoing<'_>,
+    ) -> lapin::Result<Result<(), Unconfirmed>> {
         let exchange = self.exchange_of(copy);
-        let added = match copy.destination {
-            Destination::DeadLetters => 0,
-            Destination::Level { .. } => {
-                DEATH_BYTES + DEATH_NAMES * exchange.len() + message.topic().len()
-            }
+        let properties = match properties_of(copy, &exchange, *frame_bytes_max) {
+            Ok(properties) => properties,
+            Err(refused) => return Ok(Err(refused)),
         };
-        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
-        let mut headers = copy.headers.clone();
-        let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_BYTES);
-        if has_dropped && copy.destination != Destination::DeadLetters {
-            let what = format!(
-                "the headers of the copy, and what the broker adds to them, do not fit into a frame of \
-                 {frame_bytes_max} bytes (frame_max)"
-            );
-            return Err(Unconfirmed::Refused(what));
-        }
-        let mut table = FieldTable::default();
-        for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
-            table.insert(short(name), AMQPValue::LongString(value.to_vec().into()));
-        }
-        let mut properties = BasicProperties::default()
-            .with_delivery_mode(PERSISTENT)
-            .with_timestamp(unix_now().as_secs())
-            .with_headers(table);
-        if !message.id().is_empty() && fits(message.id()) {
-            properties = properties.with_message_id(short(message.id()));
-        }
-        // The queue has a time, too: a copy waits for the shorter one, and behind those before it.
-        if let Destination::Level { wait, .. } = copy.destination {
-            properties = properties.with_expiration(short(&wait.as_millis().to_string()));
-        }
-        if let Some(event_type) = message.received().event_type.as_deref() {
-            properties = properties.with_type(short(event_type));
-        }
-        if let Some(content_type) = message.content_type() {
-            properties = properties.with_content_type(short(content_type));
-        }
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (to, routing_key) = (short(&exchange), short(copy.message.topic()));
         let body = copy.value.as_deref().unwrap_or_default();
-        Ok(AmqpCopy { exchange, routing_key: message.topic(), properties, body })
+        let sent = channel.basic_publish(to, routing_key, options, body, properties);
+        let answer = sent.await?.await?;
+        let strays = channel.wait_for_confirms().await?;
+        Ok(match answer {
+            Confirmation::Ack(None) if strays.is_empty() => Ok(()),
+            Confirmation::Ack(_) => {
+                let what = format!("exchange {exchange} leads to no queue: Inbox::init makes it");
+                Err(Unconfirmed::Outage(what))
+            }
+            Confirmation::Nack(_) | Confirmation::NotRequested => {
+                Err(Unconfirmed::Outage("the broker did not take it".to_owned()))
+            }
+        })
     }
 }
 
 impl Copies for RabbitCopies {
-    async fn send(&self, outgoing: &Outgoing<'_>) -> Result<(), Unconfirmed> {
-        let slot = (outgoing.message.lane_hash() % CHANNELS as u64) as usize;
+    async fn send(&self, copy: &Outgoing<'_>) -> Result<(), Unconfirmed> {
+        let slot = (copy.message.lane_hash() % CHANNELS as u64) as usize;
         let mut kept = self.channels[slot].lock().await;
-        // Kept again only when it has answered.
         let opened = match kept.take().filter(|it| it.channel.status().connected()) {
             Some(opened) => opened,
             None => self.channel().await?,
         };
-        let copy = match self.copy_of(outgoing, opened.frame_bytes_max) {
-            Ok(copy) => copy,
-            Err(refused) => {
-                *kept = Some(opened);
-                return Err(refused);
-            }
-        };
-        let channel = &opened.channel;
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let (exchange, routing_key) = (short(&copy.exchange), short(copy.routing_key));
-        let sent =
-            channel.basic_publish(exchange, routing_key, options, copy.body, copy.properties);
-        let answer = sent.await?.await?;
-        let strays = channel.wait_for_confirms().await?;
-        let returned = match answer {
-            Confirmation::Ack(returned) => returned.is_some() || !strays.is_empty(),
-            Confirmation::Nack(_) | Confirmation::NotRequested => {
-                *kept = Some(opened);
-                return Err(Unconfirmed::Outage("the broker did not take it".to_owned()));
-            }
-        };
+        let answer = self.send_on(&opened, copy).await?;
+        // Kept again only when it has answered.
         *kept = Some(opened);
-        if returned {
-            let what = format!("exchange {} leads to no queue", copy.exchange);
-            return Err(Unconfirmed::Outage(format!("{what}: Inbox::init makes it")));
-        }
-        Ok(())
+        answer
     }
+}
+
+fn properties_of(
+    copy: &Outgoing<'_>,
+    exchange: &str,
+    frame_bytes_max: usize,
+) -> Result<BasicProperties, Unconfirmed> {
+    let message = copy.message;
+    let added = match copy.destination {
+        Destination::DeadLetters => 0,
+        Destination::Level { .. } => {
+            DEATH_BYTES + DEATH_NAMES * exchange.len() + message.topic().len()
+        }
+    };
+    let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
+    let mut headers = copy.headers.clone();
+    let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_BYTES);
+    if has_dropped && copy.destination != Destination::DeadLetters {
+        let what = format!(
+            "the headers of the copy, and what the broker adds to them, do not fit into a frame of \
+             {frame_bytes_max} bytes (frame_max)"
+        );
+        return Err(Unconfirmed::Refused(what));
+    }
+    let mut table = FieldTable::default();
+    for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
+        table.insert(short(name), AMQPValue::LongString(value.to_vec().into()));
+    }
+    let mut properties = BasicProperties::default()
+        .with_delivery_mode(PERSISTENT)
+        .with_timestamp(unix_now().as_secs())
+        .with_headers(table);
+    if !message.id().is_empty() && fits(message.id()) {
+        properties = properties.with_message_id(short(message.id()));
+    }
+    // The queue has a time, too: a copy waits for the shorter one, and behind those before it.
+    if let Destination::Level { wait, .. } = copy.destination {
+        properties = properties.with_expiration(short(&wait.as_millis().to_string()));
+    }
+    if let Some(event_type) = message.received().event_type.as_deref() {
+        properties = properties.with_type(short(event_type));
+    }
+    if let Some(content_type) = message.content_type() {
+        properties = properties.with_content_type(short(content_type));
+    }
+    Ok(properties)
 }
 
 fn fits(name: &str) -> bool {
