@@ -46,7 +46,7 @@ pub(crate) trait TestBroker: Sized {
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) value: String,
-    /// With key and id.
+    /// Its key and its id are among them.
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -67,7 +67,7 @@ impl Letter {
 /// A consumer named as its database.
 pub(crate) struct Fixture<B> {
     pub(crate) name: String,
-    /// Of the broker.
+    /// Where the broker is.
     pub(crate) url: String,
     pub(crate) database: Database,
     pub(crate) broker: B,
