@@ -44,11 +44,11 @@ pub(crate) fn retry_headers(
             first_failed_at.or_else(|| has_failed.then(|| rfc3339(now))),
         ),
     ];
-    with_own(message, own)
+    append_own(message, own)
 }
 
 /// The headers of the message, and those of the copy that have a value.
-fn with_own<const N: usize>(
+fn append_own<const N: usize>(
     message: &Message,
     own: [(&str, Option<String>); N],
 ) -> Vec<(String, Bytes)> {
@@ -92,7 +92,7 @@ impl DeadLetter<'_> {
             (RELAY, cut(self.relay, NAME_BYTES_MAX)),
             (VALUE_SIZE, is_cut.then(|| value_bytes.to_string())),
         ];
-        with_own(message, own)
+        append_own(message, own)
     }
 }
 
