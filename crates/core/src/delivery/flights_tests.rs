@@ -4,6 +4,7 @@ use super::*;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::flight::Attempts;
 use crate::sink::{Disposition, Failure};
+use crate::testing::cause;
 
 fn next_is_confirmed(flights: &Flights) -> bool {
     flights.earlier().is_some_and(|earlier| earlier.state.is_settled())
@@ -11,21 +12,6 @@ fn next_is_confirmed(flights: &Flights) -> bool {
 
 fn flight(bytes: usize) -> Flight {
     Flight { bytes, state: FlightState::Sent, ..Flight::settled(Position::default()) }
-}
-
-#[test]
-fn only_the_contiguous_prefix_is_settled() {
-    let mut flights = Flights::new(8, 1000);
-    for _ in 0..3 {
-        flights.admit(flight(10));
-    }
-    assert!(flights.settle(2).is_ok());
-    assert_eq!(flights.settled_below(), 0);
-    assert!(flights.settle(0).is_ok());
-    assert_eq!(flights.settled_below(), 1);
-    assert!(flights.settle(1).is_ok());
-    assert_eq!(flights.settled_below(), 3);
-    assert!(flights.is_empty());
 }
 
 /// Passes in which the limit holds events back, and all in flight is confirmed.
@@ -148,45 +134,10 @@ fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
 }
 
 #[test]
-fn what_was_confirmed_before_a_rewind_is_passed_over() {
-    let mut flights = Flights::new(8, 1000);
-    let (first, second) = (flights.admit(flight(10)), flights.admit(flight(10)));
-    assert!(flights.settle(second).is_ok());
-    flights.rewind();
-    assert!(!next_is_confirmed(&flights));
-    assert_eq!(flights.admit(flight(10)), first);
-    assert!(next_is_confirmed(&flights));
-    flights.pass_over(Position::default());
-    assert!(flights.settle(first).is_ok());
-    assert_eq!(flights.settled_below(), 2);
-}
-
-#[test]
-fn a_rewind_drops_the_events_of_another_timeline_alone() {
-    // GIVEN one event in flight, and one that is confirmed, when the timeline changes
-    let mut flights = Flights::new(8, 1000);
-    flights.admit(flight(10));
-    let confirmed = flights.admit(flight(10));
-    assert!(flights.settle(confirmed).is_ok());
-    flights.forget();
-    // WHEN the sink breaks after the second of two events of the new timeline
-    let at = |ordinal| Position { commit_lsn: Lsn::from_wire(1), ordinal };
-    let [first, second] =
-        [0, 1].map(|ordinal| flights.admit(Flight { position: at(ordinal), ..flight(10) }));
-    assert!(flights.settle(second).is_ok());
-    let rewound = flights.rewind();
-    // THEN these are received again under their numbers, and what is known of them is kept
-    assert_eq!((rewound.from, flights.next()), (Some(at(0)), first));
-    assert!(!next_is_confirmed(&flights));
-    assert_eq!(flights.admit(flight(10)), first);
-    assert!(next_is_confirmed(&flights));
-}
-
-#[test]
 fn dead_letters_that_follow_from_one_of_another_timeline_are_decided_anew() {
     let letter = |ordinal, class: &str, parks_key| {
         let position = Position { commit_lsn: Lsn::from_wire(1), ordinal };
-        let cause = DeadLetterCause { class: class.to_owned(), parks_key, ..cause() };
+        let cause = DeadLetterCause { parks_key, ..cause(class) };
         Flight { position, state: FlightState::DeadLetter(Box::new(cause)), ..flight(10) }
     };
     for parks_key in [true, false] {
@@ -269,23 +220,10 @@ fn give_up(flights: &mut Flights, sequence: Sequence) {
     flights.update(sequence, |flight| flight.state = given_up).unwrap();
 }
 
-fn cause() -> DeadLetterCause {
-    DeadLetterCause {
-        class: "kafka.no".to_owned(),
-        reason: String::new(),
-        attempts: 1,
-        first_failed_unix_us: 7,
-        failed_unix_us: 7,
-        position: Position::default(),
-        incomplete: false,
-        parks_key: false,
-    }
-}
-
 #[test]
 fn a_dead_letter_keeps_its_attempts_and_one_that_the_next_sink_gets_counts_anew() {
     for was_dead_letter in [true, false] {
-        let letter = || FlightState::DeadLetter(Box::new(cause()));
+        let letter = || FlightState::DeadLetter(Box::new(cause("kafka.no")));
         let mut earlier = Flight { attempts: Some(Attempts::none(7).failed()), ..flight(10) };
         if was_dead_letter {
             earlier.state = letter();

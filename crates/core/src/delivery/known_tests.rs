@@ -5,18 +5,7 @@ fn at(commit: u64, ordinal: u64) -> Position {
 }
 
 fn event<'a>(id: &'a str, key: Option<&'a [u8]>, value: &'a [u8]) -> Outbound<'a> {
-    Outbound {
-        exchange: "",
-        topic: "t",
-        key,
-        value: Some(value),
-        id,
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 5,
-        partition: None,
-    }
+    Outbound { topic: "t", key, value: Some(value), id, commit_unix_us: 5, ..Outbound::default() }
 }
 
 fn mark(commit: u64, key: u32) -> Mark {

@@ -8,7 +8,7 @@
 //! | settled | [`transactions`] | all of its transaction and of those before it are settled |
 //! | reported | Postgres | – its position is in a status update |
 //!
-//! All of it is pure: no clock, no socket. The model test beside this file checks the invariants:
+//! All of it is pure: no clock, no socket. The simulation (`crates/simulation`) checks the invariants:
 //!
 //! * I1 What is reported never exceeds the settled LSN, and never goes down.
 //! * I2 Settled means confirmed by the broker: at its destination, or in the dead-letter topic.
@@ -34,7 +34,5 @@ pub mod settings;
 pub mod stored;
 pub mod transactions;
 
-#[cfg(test)]
-mod model_tests;
 #[cfg(test)]
 mod repetition_model_tests;

@@ -48,25 +48,6 @@ fn whoever_parked_it_first_says_from_where_on() {
 }
 
 #[test]
-fn a_key_is_not_parked_by_a_letter_that_was_dropped_and_never_read() {
-    let mut parked = ParkedKeys::default();
-    parked.park(b"k", at(7));
-    parked.forget(at(8));
-    assert!(parked.holds(b"k", at(7)), "it is the letter of another event");
-    parked.forget(at(7));
-    assert!(parked.is_empty());
-    // WHEN it was read from the topic THEN it was written
-    parked.park(b"k", at(7));
-    parked.seen(KeyHash::of(b"k"), at(7));
-    parked.forget(at(7));
-    assert!(parked.holds(b"k", at(7)));
-    // GIVEN a key that an earlier letter has parked THEN that one still does
-    parked.park(b"k", at(9));
-    parked.forget(at(9));
-    assert!(parked.holds(b"k", at(7)));
-}
-
-#[test]
 fn a_key_stays_parked_by_the_letter_of_a_peer_when_ours_is_dropped() {
     let mut parked = ParkedKeys::default();
     // GIVEN the letter of a peer, and ours for the same event or an earlier one
@@ -89,4 +70,23 @@ fn a_letter_without_a_position_is_read_back() {
     assert_eq!(parked.len(), 1);
     parked.released(KeyHash::of(b"k"));
     assert!(parked.is_empty());
+}
+
+#[test]
+fn a_key_is_not_parked_by_a_letter_that_was_dropped_and_never_read() {
+    let mut parked = ParkedKeys::default();
+    parked.park(b"k", at(7));
+    parked.forget(at(8));
+    assert!(parked.holds(b"k", at(7)), "it is the letter of another event");
+    parked.forget(at(7));
+    assert!(parked.is_empty());
+    // WHEN it was read from the topic THEN it was written
+    parked.park(b"k", at(7));
+    parked.seen(KeyHash::of(b"k"), at(7));
+    parked.forget(at(7));
+    assert!(parked.holds(b"k", at(7)));
+    // GIVEN a key that an earlier letter has parked THEN that one still does
+    parked.park(b"k", at(9));
+    parked.forget(at(9));
+    assert!(parked.holds(b"k", at(7)));
 }

@@ -93,16 +93,12 @@ impl World {
         let Event { key, topic, .. } = self.events[event];
         let (lsn, key, value) = (self.commit(event).to_string(), [key], [event as u8]);
         then(&Outbound {
-            exchange: "",
             topic,
             key: Some(&key[..]).filter(|key| *key != [0]),
             value: Some(&value),
             id: "1",
-            event_type: None,
-            content_type: None,
             headers: &[("lsn", lsn.as_bytes())],
-            commit_unix_us: 0,
-            partition: None,
+            ..Outbound::default()
         })
     }
 

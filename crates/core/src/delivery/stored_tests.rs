@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 
 const TRANSACTIONS: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
@@ -11,16 +9,12 @@ fn with<T>((lsn, key, value): Row, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
     let (lsn, key) = (Lsn::from_wire(lsn).to_string(), key.map(|key| [key]));
     let headers: [(&str, &[u8]); 2] = [("id", b"1"), ("lsn", lsn.as_bytes())];
     then(&Outbound {
-        exchange: "",
         topic: "orders",
         key: key.as_ref().map(<[u8; 1]>::as_slice),
         value: Some(&[value]),
         id: "1",
-        event_type: None,
-        content_type: None,
         headers: &headers,
-        commit_unix_us: 0,
-        partition: None,
+        ..Outbound::default()
     })
 }
 
@@ -148,60 +142,4 @@ fn a_key_has_come_as_far_as_its_last_record() {
     // What stands before it is of no transaction that is later.
     let mut removed = self::stored(&[(151, A, 4)]);
     assert_eq!(take(&mut removed, one), Stored::Overtaken);
-}
-
-proptest! {
-    /// Processes publish a prefix of the events and die, each from any earlier event on: the broker
-    /// holds what it holds. The last one passes over what is stored. Each row is there as often as
-    /// it was written, and the last record of each key is of its last event.
-    #[test]
-    fn nothing_is_lost_and_the_last_record_of_a_key_is_its_latest_event(
-        rows in prop::collection::vec((98u64..104, prop::option::of(0u8..3), 0u8..3), 1..30),
-        runs in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..4),
-        lost in any::<bool>(),
-    ) {
-        let mut rows = rows;
-        rows.sort_by_key(|(lsn, ..)| *lsn);
-        let begins = |at: usize| rows.iter().position(|row| row.0 == rows[at].0).unwrap();
-        // GIVEN what earlier processes have published; the slot is where the last one began or later
-        let (mut topic, mut slot) = (Vec::new(), 0);
-        for (from, count) in runs {
-            let from = begins(slot + from.index(rows.len() - slot));
-            // What is not sent again was published.
-            if from > slot {
-                topic.extend(&rows[slot..from]);
-            }
-            slot = from;
-            topic.extend(&rows[from..from + count.index(rows.len() - from + 1)]);
-        }
-        if lost {
-            topic.pop();
-        }
-        let sent_again = &rows[slot..];
-        // WHEN the next one looks
-        let transactions = Lsn::from_wire(rows[slot].0)..Lsn::from_wire(104);
-        let mut stored = StoredEvents::of(transactions);
-        let mut found = stored.another();
-        topic.iter().for_each(|row| with(*row, |record| found.add(record, 0)));
-        stored.append("orders".to_owned(), found, true);
-        let mut again = std::collections::HashSet::new();
-        for row in sent_again {
-            let found = take(&mut stored, *row);
-            let (_, key, _) = row;
-            let is_known = found == Stored::Yes && (key.is_none() || !again.contains(key));
-            if !is_known {
-                topic.push(*row);
-                again.insert(*key);
-            }
-        }
-        // THEN
-        let count = |all: &[Row], wanted: &Row| all.iter().filter(|row| *row == wanted).count();
-        for row in sent_again {
-            prop_assert!(count(&topic, row) >= count(sent_again, row), "{row:?} of {rows:?}: {topic:?}");
-        }
-        for key in sent_again.iter().filter_map(|(_, key, _)| *key) {
-            let last = |all: &[Row]| all.iter().rev().find(|row| row.1 == Some(key)).copied();
-            prop_assert_eq!(last(&topic), last(sent_again), "{:?}: {:?}", rows, topic);
-        }
-    }
 }
