@@ -40,23 +40,6 @@ fn reserved_names_are_left_out_and_counted() {
 }
 
 #[test]
-fn what_is_refused_is_not_quoted() {
-    let secret = "4929-1234-5678-9012";
-    for json in [
-        format!("\"{secret}\""),
-        secret.to_owned(),
-        format!("{{\"a\": {secret}}}"),
-        format!("{{\"a\": \"{secret}\\ud800\"}}"),
-        format!("{{\"{secret}\": tru}}"),
-        format!("{{}} {secret}"),
-        format!("{{\"{secret}"),
-    ] {
-        let error = RowHeaders::default().read(json.as_bytes()).unwrap_err().to_string();
-        assert!(!error.contains("4929") && error.len() < 100, "{error}");
-    }
-}
-
-#[test]
 fn large_headers_take_no_more_than_their_size() {
     // GIVEN an object of one large value, and one of very many members
     let large = format!("{{\"a\": \"{}\"}}", "x".repeat(3 << 20));
