@@ -131,15 +131,3 @@ fn a_partition_that_was_left_out_says_nothing() {
         assert_eq!(take(&mut stored, other), Stored::Unknown, "{other:?}");
     }
 }
-
-#[test]
-fn a_key_has_come_as_far_as_its_last_record() {
-    // GIVEN a process that repeated the first two of three events and died
-    let [one, two, three] = [1, 2, 3].map(|value| (150, A, value));
-    let mut stored = stored(&[one, two, three, one, two]);
-    let found = [one, two, three].map(|row| take(&mut stored, row));
-    assert_eq!(found, [Stored::Yes, Stored::Yes, Stored::No]);
-    // What stands before it is of no transaction that is later.
-    let mut removed = self::stored(&[(151, A, 4)]);
-    assert_eq!(take(&mut removed, one), Stored::Overtaken);
-}
