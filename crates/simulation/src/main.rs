@@ -1,4 +1,4 @@
-//! The program that plays seeds. See [`walrelay_simulation::arguments::USAGE`].
+//! The program that plays seeds. See [`walrelay_simulation::arguments`].
 
 use std::fs;
 use std::io::{IsTerminal, Write as _, stderr};
@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use walrelay_simulation::arguments::{self, Arguments, USAGE};
+use clap::Parser as _;
+use walrelay_simulation::arguments::Arguments;
 use walrelay_simulation::{Fleet, Options, Progress, Shrunk, Totals, Violation, run, shrink};
 
 /// Where no terminal shows a bar.
@@ -16,17 +17,7 @@ const BAR_WIDTH: usize = 30;
 const VIOLATIONS_SHOWN: u64 = 20;
 
 fn main() -> ExitCode {
-    let arguments = match arguments::read(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(what) => {
-            eprintln!("walrelay-simulation: {what}");
-            return ExitCode::from(2);
-        }
-    };
-    if arguments.wants_help {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
+    let arguments = Arguments::parse();
     // A panic is a violation of its seed, and told of there.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.all_mutants {
@@ -59,8 +50,9 @@ fn judge_mutants(_: &Arguments) -> ExitCode {
 #[cfg(feature = "mutants")]
 fn judge_mutants(arguments: &Arguments) -> ExitCode {
     use walrelay_simulation::mutants;
-    let Arguments { options, seeds, threads, keep, .. } = arguments;
-    let verdicts = mutants::judge_all(options, *seeds, *threads, |verdict| {
+    let Arguments { options, keep, .. } = arguments;
+    let (seeds, threads) = (arguments.seeds(), arguments.threads());
+    let verdicts = mutants::judge_all(options, seeds, threads, |verdict| {
         eprintln!("{verdict}");
         if verdict.is_caught() {
             eprintln!("    {}", verdict.options);
@@ -108,9 +100,14 @@ fn write_regression(folder: &str, shrunk: &Shrunk) {
 }
 
 fn play(arguments: &Arguments) -> Totals {
-    let Arguments { options, seeds, threads, stops_at_first, shows_digests, .. } =
-        arguments.clone();
-    let fleet = Fleet { options, seeds, threads, stops_at_first, keeps_digests: shows_digests };
+    let seeds = arguments.seeds();
+    let fleet = Fleet {
+        options: arguments.options.clone(),
+        seeds,
+        threads: arguments.threads(),
+        stops_at_first: arguments.stops_at_first,
+        keeps_digests: arguments.shows_digests,
+    };
     let mut shown = Shown::new(seeds);
     let totals = fleet.play(|progress| match progress {
         Progress::Played(played) => shown.played(played),

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+
 use crate::scenarios::Scenario;
 
 /// The sink through which the relays publish.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SinkKind {
     /// A sink without a protocol: one event of a key at a time.
     #[default]
@@ -16,35 +19,41 @@ pub enum SinkKind {
 
 impl SinkKind {
     pub const ALL: [SinkKind; 3] = [SinkKind::Direct, SinkKind::Kafka, SinkKind::Rabbitmq];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            SinkKind::Direct => "direct",
-            SinkKind::Kafka => "kafka",
-            SinkKind::Rabbitmq => "rabbitmq",
-        }
-    }
-
-    #[must_use]
-    pub fn of(name: &str) -> Option<SinkKind> {
-        SinkKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
 /// One run. What is none is as the seed has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// The first seed that is played
+    #[arg(long, value_name = "FIRST", default_value_t = 1, value_parser = number)]
     pub seed: u64,
-    /// Only these of the seed's faults happen, by their index.
-    pub faults: Option<Vec<u32>>,
-    /// So many events are committed, at least.
+    /// Only these faults of the seed happen, by their index; none: no fault
+    #[arg(long, value_name = "1,4", value_parser = indexes)]
+    pub faults: Option<::std::vec::Vec<u32>>,
+    /// The seed ends once so many events are committed
+    #[arg(long, value_name = "N", value_parser = number)]
     pub events: Option<u64>,
+    /// So many relays run [default: the seed decides]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=3))]
     pub relays: Option<usize>,
+    /// The sink through which the relays publish [default: the seed decides]
+    #[arg(long, value_enum)]
     pub sink: Option<SinkKind>,
+    /// The script that each seed plays, but not to RabbitMQ [default: the seed decides]
+    #[arg(long, value_enum, value_name = "NAME")]
     pub scenario: Option<Scenario>,
-    /// The name of a bug that is put into the core.
+    /// The name of a bug that is put into the core (feature `mutants`)
+    #[arg(long, value_name = "NAME", value_parser = crate::mutant_named)]
     pub mutant: Option<&'static str>,
+}
+
+/// A number that may have underscores and commas in it.
+pub(crate) fn number(text: &str) -> Result<u64, std::num::ParseIntError> {
+    text.replace(['_', ','], "").parse()
+}
+
+fn indexes(list: &str) -> Result<Vec<u32>, std::num::ParseIntError> {
+    if list == "none" { Ok(Vec::new()) } else { list.split(',').map(str::parse).collect() }
 }
 
 impl Options {
@@ -62,26 +71,19 @@ impl Options {
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--seed {}", self.seed)?;
-        if let Some(faults) = &self.faults {
-            let faults: Vec<String> = faults.iter().map(u32::to_string).collect();
-            let list = if faults.is_empty() { "none".to_owned() } else { faults.join(",") };
-            write!(f, " --faults {list}")?;
-        }
-        if let Some(events) = self.events {
-            write!(f, " --events {events}")?;
-        }
-        if let Some(relays) = self.relays {
-            write!(f, " --relays {relays}")?;
-        }
-        if let Some(sink) = self.sink {
-            write!(f, " --sink {}", sink.name())?;
-        }
-        if let Some(scenario) = self.scenario {
-            write!(f, " --scenario {scenario:?}")?;
-        }
-        if let Some(mutant) = self.mutant {
-            write!(f, " --mutant {mutant}")?;
-        }
-        Ok(())
+        let faults = self.faults.as_ref().map(|faults| match &faults[..] {
+            [] => "none".to_owned(),
+            some => some.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+        });
+        let parts = [
+            ("faults", faults),
+            ("events", self.events.map(|it| it.to_string())),
+            ("relays", self.relays.map(|it| it.to_string())),
+            ("sink", self.sink.map(|it| format!("{it:?}").to_lowercase())),
+            ("scenario", self.scenario.map(|it| format!("{it:?}"))),
+            ("mutant", self.mutant.map(str::to_owned)),
+        ];
+        let mut given = parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        given.try_for_each(|(name, value)| write!(f, " --{name} {value}"))
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
 
@@ -14,7 +15,7 @@ mod combined;
 mod scripts;
 mod takeovers;
 
-/// One seed of so many plays a scenario of [`IN_ORDER`]; one of so many others plays
+/// One seed of so many plays a scenario before [`Scenario::Takeovers`]; one of so many others plays
 /// [`Scenario::Takeovers`], with a remainder that leaves the schedules in `regressions` as they are.
 /// [`Scenario::Combined`] is played where it is wanted.
 const ONE_OF: u64 = 8;
@@ -22,7 +23,8 @@ const TAKEOVERS_ONE_OF: u64 = 8;
 const TAKEOVERS_REMAINDER: u64 = 3;
 
 /// Faults in an order in which they do harm together, or in any order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "verbatim")]
 pub enum Scenario {
     /// Many events are refused, and few dead letters are allowed.
     Storm,
@@ -69,30 +71,6 @@ pub enum Scenario {
     /// Faults of a few kinds in any order.
     Combined,
 }
-
-/// The scenarios with an order of their own.
-const IN_ORDER: [Scenario; 20] = [
-    Scenario::Storm,
-    Scenario::Moved,
-    Scenario::RestoredUnseen,
-    Scenario::GapUnseen,
-    Scenario::MachineLost,
-    Scenario::PeerRepeats,
-    Scenario::TopicAnew,
-    Scenario::PartlyKnown,
-    Scenario::PeerUnconfirmed,
-    Scenario::LettersLate,
-    Scenario::SinkLost,
-    Scenario::PeerUnseen,
-    Scenario::HostCut,
-    Scenario::TakeoverInSilence,
-    Scenario::RestoredSeen,
-    Scenario::TraceLost,
-    Scenario::SessionsEmpty,
-    Scenario::RestoredInSilence,
-    Scenario::OneTopic,
-    Scenario::PeerConfirms,
-];
 
 /// When a step of a script is made, counted from the one before it.
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +186,8 @@ pub(crate) fn drawn(seed: u64, wanted: Option<Scenario>) -> Option<Play> {
     let has_own_order = random.number().is_multiple_of(ONE_OF);
     let drawn = random.number();
     let own = if has_own_order {
-        Some(IN_ORDER[(drawn % IN_ORDER.len() as u64) as usize])
+        let in_order = Scenario::Takeovers as u64;
+        Some(Scenario::value_variants()[(drawn % in_order) as usize])
     } else {
         let is_takeovers = (drawn >> 32) % TAKEOVERS_ONE_OF == TAKEOVERS_REMAINDER;
         is_takeovers.then_some(Scenario::Takeovers)
@@ -217,10 +196,6 @@ pub(crate) fn drawn(seed: u64, wanted: Option<Scenario>) -> Option<Play> {
 }
 
 impl Scenario {
-    pub fn all() -> impl Iterator<Item = Scenario> {
-        IN_ORDER.into_iter().chain([Scenario::Takeovers, Scenario::Combined])
-    }
-
     fn play(self, random: &mut Random) -> Play {
         let mut script = Script { random, steps: Vec::new() };
         let mut stage = Stage {
