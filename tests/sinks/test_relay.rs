@@ -45,8 +45,7 @@ pub(crate) fn dead_letter_cause(class: &str) -> DeadLetterCause {
         first_failed_unix_us: 1_700_000_001_000_000,
         failed_unix_us: 1_700_000_002_500_000,
         position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
-        incomplete: false,
-        parks_key: false,
+        ..DeadLetterCause::default()
     }
 }
 

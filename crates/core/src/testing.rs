@@ -5,8 +5,25 @@ use std::time::{Duration, Instant};
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::record::LogEntry;
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter, SystemId};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 use crate::sink::{PublishError, Sink, SinkReport};
+
+/// The cause of a dead letter, with its class.
+pub(crate) fn cause(class: &str) -> DeadLetterCause {
+    DeadLetterCause {
+        class: class.to_owned(),
+        reason: "refused".to_owned(),
+        attempts: 1,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        ..DeadLetterCause::default()
+    }
+}
+
+/// A writer of dead letters with these settings.
+pub(crate) fn writer(settings: DeadLetterSettings) -> DeadLetterWriter {
+    DeadLetterWriter { settings, relay: "walrelay".to_owned(), ..DeadLetterWriter::default() }
+}
 
 /// Takes every event and confirms none.
 pub(crate) struct IdleSink;
@@ -31,7 +48,7 @@ pub(crate) fn volume<T>(usual: T, soak: T) -> T {
 
 pub(crate) fn dead_letter_writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: SystemId::default() }
+    writer(settings)
 }
 
 pub(crate) fn dead_letter_cause() -> DeadLetterCause {

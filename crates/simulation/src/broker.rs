@@ -91,16 +91,14 @@ impl Record {
     ) -> T {
         let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
         then(&Outbound {
-            exchange: "",
             topic: self.topic,
             key: self.key,
             value: self.value,
             id: &self.id,
-            event_type: None,
-            content_type: None,
             headers: &headers,
             commit_unix_us: self.commit_unix_us,
             partition,
+            ..Outbound::default()
         })
     }
 

@@ -87,7 +87,7 @@ settings! {
 }
 
 /// Why an event could not be published.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterCause {
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,
@@ -104,7 +104,7 @@ pub struct DeadLetterCause {
 }
 
 /// Writes the dead letters of one relay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DeadLetterWriter {
     pub settings: DeadLetterSettings,
     /// Value of [`RELAY`].

@@ -15,16 +15,14 @@ fn events() -> Vec<Outbound<'static>> {
         ("ce_type", b"overridden"),
     ];
     let event = |id, value, headers| Outbound {
-        exchange: "",
         topic: "outbox.event.order",
         key: Some(b"order-42"),
         value,
         id,
-        event_type: None,
-        content_type: None,
         headers,
         commit_unix_us: 1_795_266_631_227_183,
         partition: Some(3),
+        ..Outbound::default()
     };
     vec![
         event("e-1", Some(&br#"{"order": 42, "price": 1.50}"#[..]), FULL),

@@ -46,6 +46,10 @@ pub(crate) fn relation(shape: &[(&str, u32)]) -> Relation {
     }
 }
 
+fn template(text: &str) -> Template {
+    Template::parse(text).unwrap()
+}
+
 fn text(bytes: &str) -> Form {
     Form::Text(bytes.as_bytes().to_vec())
 }
@@ -119,6 +123,16 @@ fn extract(route: Route, forms: &[Form]) -> Result<Owned, RowError> {
     extract_with(&plan, forms, &mut ExtractScratch::default())
 }
 
+/// What is left of a row that is no event.
+fn salvage(route: Route, forms: &[Form]) -> Owned {
+    let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
+    let bytes = insert(7, forms);
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
+    let (transaction, mut scratch, mut headers) =
+        (transaction(), ExtractScratch::default(), HeaderSlots::new());
+    Owned::of(&plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap())
+}
+
 fn refused(route: Route, forms: &[Form]) -> EventError {
     match extract(route, forms) {
         Err(RowError::Event(error)) => error,
@@ -176,7 +190,7 @@ fn nulls_that_matter_are_told() {
     );
     let mut forms = row();
     forms[2] = Form::Null;
-    let key = Template::parse("k-${aggregateid}").unwrap();
+    let key = template("k-${aggregateid}");
     let error = refused(Route { key: Some(key), ..route() }, &forms);
     assert_eq!(
         (error.class(), error.to_string().contains("route.key")),
@@ -195,14 +209,14 @@ fn a_topic_must_be_one() {
     for bad in ["a b", "a/b", "Ü", "", &"x".repeat(250)] {
         let mut forms = row();
         forms[1] = text(bad);
-        let topic = Template::parse("${aggregatetype}").unwrap();
+        let topic = template("${aggregatetype}");
         assert_eq!(refused(Route { topic, ..route() }, &forms).class(), "bad-topic", "{bad}");
     }
     let mut forms = row();
     forms[1] = text(&"x".repeat(249));
-    let topic = Template::parse("${aggregatetype}").unwrap();
+    let topic = template("${aggregatetype}");
     assert_eq!(extract(Route { topic, ..route() }, &forms).unwrap().topic.len(), 249);
-    let constant = Route { topic: Template::parse("orders").unwrap(), ..route() };
+    let constant = Route { topic: template("orders"), ..route() };
     assert_eq!(extract(constant, &row()).unwrap().topic, "orders");
 }
 
@@ -213,9 +227,9 @@ fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
         b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
     );
     let headers = BTreeMap::from([
-        ("who".into(), Template::parse("route-${type}").unwrap()),
-        ("event_type".into(), Template::parse("v2").unwrap()),
-        ("id".into(), Template::parse("never").unwrap()),
+        ("who".into(), template("route-${type}")),
+        ("event_type".into(), template("v2")),
+        ("id".into(), template("never")),
     ]);
     let event = extract(Route { headers, ..route() }, &forms).unwrap();
     let expected = ["id", "traceparent", "commit_ts", "lsn", "tenant", "n", "event_type", "who"];
@@ -231,7 +245,7 @@ fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
 fn a_route_header_whose_column_is_null_is_left_out() {
     let mut forms = row();
     forms[3] = Form::Null;
-    let headers = BTreeMap::from([("kind".into(), Template::parse("a-${type}").unwrap())]);
+    let headers = BTreeMap::from([("kind".into(), template("a-${type}"))]);
     let event = extract(Route { headers, ..route() }, &forms).unwrap();
     assert_eq!(event.header("kind"), None);
 }
@@ -258,13 +272,7 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
         format!("event {ID}: column headers does not hold jsonb of version 1")
     );
     forms[1] = Form::Unchanged;
-    let plan = Plan::compile(&outbox(route()), 0, &relation(&SHAPE), true).unwrap();
-    let bytes = insert(7, &forms);
-    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
-    let (transaction, mut scratch, mut headers) =
-        (transaction(), ExtractScratch::default(), HeaderSlots::new());
-    let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
-    let saved = Owned::of(&saved);
+    let saved = salvage(route(), &forms);
     assert_eq!((saved.topic.as_str(), saved.id.as_str()), ("", ID));
     assert_eq!(saved.key.as_deref(), Some(&b"order-42"[..]));
     assert_eq!(saved.value.as_deref(), Some(&b"\x00raw"[..]));
@@ -273,19 +281,13 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
 
 #[test]
 fn a_key_is_salvaged_beside_a_column_that_is_no_json() {
-    let template = |text: &str| Template::parse(text).unwrap();
     let (topic, key) = (template("${headers.to}"), Some(template("${aggregateid.tenant}")));
     let route = Route { topic, key, preset: Preset::Debezium, ..Route::default() };
     let mut forms = row();
     forms[2] = text("{\"tenant\": \"a\"}");
     forms[5] = text("{\"to\"");
-    let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
-    let bytes = insert(7, &forms);
-    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
-    let (transaction, mut scratch, mut headers) =
-        (transaction(), ExtractScratch::default(), HeaderSlots::new());
-    let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
-    assert_eq!((saved.topic, saved.key), ("", Some(&b"a"[..])));
+    let saved = salvage(route, &forms);
+    assert_eq!((saved.topic.as_str(), saved.key.as_deref()), ("", Some(&b"a"[..])));
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn too_much_is_refused_when_compiled() {
     let refused = |headers| compile(headers).unwrap_err().what;
     let columns = "the route of public.outbox uses more than 32 columns";
     assert_eq!(refused(headers(33)), columns);
-    let constant = |name: &String| (name.clone(), Template::parse("c").unwrap());
+    let constant = |name: &String| (name.clone(), template("c"));
     let constants = names.iter().map(constant).collect();
     assert_eq!(refused(constants), "the route of public.outbox sets more than 32 headers");
 }
@@ -367,7 +369,6 @@ fn a_row_of_another_shape_breaks_the_stream_not_the_event() {
 
 #[test]
 fn a_member_of_a_json_column_routes_and_is_read_from_every_type() {
-    let template = |text: &str| Template::parse(text).unwrap();
     let route = || Route {
         topic: template("t.${headers.to}"),
         key: Some(template("${headers.PARTITION_ID}")),
@@ -397,7 +398,6 @@ fn a_member_of_a_json_column_routes_and_is_read_from_every_type() {
 
 #[test]
 fn a_member_that_is_missing_is_null_and_a_column_that_is_no_json_is_an_error() {
-    let template = |text: &str| Template::parse(text).unwrap();
     let key = || Some(template("${headers.PARTITION_ID}"));
     let mut forms = row();
     forms[5] = text("{}");

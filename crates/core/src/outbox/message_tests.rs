@@ -13,6 +13,16 @@ fn plan() -> MessagePlan {
     MessagePlan::compile(&settings).unwrap()
 }
 
+fn extract<T>(
+    plan: &MessagePlan,
+    content: &[u8],
+    then: impl FnOnce(Result<Outbound<'_>, EventError>) -> T,
+) -> T {
+    let (transaction, mut scratch, mut headers) =
+        (CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
+    then(plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers))
+}
+
 #[test]
 fn only_transactional_messages_of_the_prefix_are_wanted() {
     let plan = plan();
@@ -23,27 +33,24 @@ fn only_transactional_messages_of_the_prefix_are_wanted() {
 
 #[test]
 fn fields_play_the_columns() {
-    let (plan, transaction, mut scratch, mut headers) =
-        (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-    let content = CONTENT.as_bytes();
-    let event = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
-    assert_eq!((event.topic, event.id), ("outbox.event.order", "m-1"));
-    assert_eq!(event.key, Some(&b"42"[..]));
-    assert_eq!(event.value, Some(&br#"{"a" : [1.0]}"#[..]));
-    assert_eq!(event.headers[1], ("event_type", &b"Placed"[..]));
-    assert_eq!(event.headers.last(), Some(&("tenant", &b"acme"[..])));
+    extract(&plan(), CONTENT.as_bytes(), |event| {
+        let event = event.unwrap();
+        assert_eq!((event.topic, event.id), ("outbox.event.order", "m-1"));
+        assert_eq!(event.key, Some(&b"42"[..]));
+        assert_eq!(event.value, Some(&br#"{"a" : [1.0]}"#[..]));
+        assert_eq!(event.headers[1], ("event_type", &b"Placed"[..]));
+        assert_eq!(event.headers.last(), Some(&("tenant", &b"acme"[..])));
+    });
 }
 
 #[test]
 fn a_null_payload_is_null_and_a_text_payload_stays_json() {
     for (payload, value) in [("null", None), ("\"t\\n\"", Some(&b"\"t\\n\""[..]))] {
         let content = format!(r#"{{"id": 1, "aggregatetype": "a", "payload": {payload}}}"#);
-        let (plan, transaction, mut scratch, mut headers) =
-            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-        let event = plan
-            .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
-            .unwrap();
-        assert_eq!((event.id, event.key, event.value), ("1", None, value));
+        extract(&plan(), content.as_bytes(), |event| {
+            let event = event.unwrap();
+            assert_eq!((event.id, event.key, event.value), ("1", None, value));
+        });
     }
 }
 
@@ -58,12 +65,10 @@ fn what_is_not_an_event_is_told_and_salvaged() {
         (r#"{"aggregatetype": "a", "payload": 1}"#, "null-column"),
         (r#"{"id": "1", "payload": 1}"#, "null-in-template"),
     ] {
+        let content = content.as_bytes();
+        extract(&plan, content, |refused| assert_eq!(refused.unwrap_err().class(), class));
         let (transaction, mut scratch, mut headers) =
             (CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-        let content = content.as_bytes();
-        let refused = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers);
-        assert_eq!(refused.unwrap_err().class(), class);
-        let (mut scratch, mut headers) = (ExtractScratch::default(), HeaderSlots::new());
         let saved = plan.salvage(content, &transaction, &mut scratch, &mut headers);
         let whole = class == "message-not-object";
         assert_eq!(saved.value, Some(if whole { content } else { b"1" }));
@@ -73,10 +78,7 @@ fn what_is_not_an_event_is_told_and_salvaged() {
 proptest! {
     #[test]
     fn hostile_content_never_panics(content in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let (plan, transaction, mut scratch, mut headers) =
-            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-        let made = plan.extract(Lsn::ZERO, &content, &transaction, &mut scratch, &mut headers);
-        prop_assert!(made.is_err());
+        prop_assert!(extract(&plan(), &content, |made| made.is_err()));
     }
 
     #[test]
@@ -85,13 +87,10 @@ proptest! {
             "id": id, "aggregatetype": "a", "aggregateid": key, "payload": {},
         });
         let content = content.to_string();
-        let (plan, transaction, mut scratch, mut headers) =
-            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-        let event = plan
-            .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
-            .unwrap();
-        prop_assert_eq!(event.id, id.as_str());
-        prop_assert_eq!(event.key, key.as_ref().map(String::as_bytes));
+        let found = extract(&plan(), content.as_bytes(), |event| {
+            event.map(|event| (event.id.to_owned(), event.key.map(<[u8]>::to_vec)))
+        });
+        prop_assert_eq!(found.unwrap(), (id, key.map(String::into_bytes)));
     }
 }
 
@@ -106,9 +105,9 @@ fn members_of_fields_route_and_stand_in_the_envelope() {
     let plan = MessagePlan::compile(&settings).unwrap();
     let content =
         br#"{"id": 1, "payload": {"a": 1}, "meta": {"to": "x", "tenant": {"id": "acme"}}}"#;
-    let (transaction, mut scratch, mut headers) =
-        (CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
-    let event = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
-    assert_eq!((event.topic, event.key), ("t.x", Some(&b"acme"[..])));
-    assert_eq!(event.value, Some(&br#"{"payload":{"a": 1},"tenant":"acme"}"#[..]));
+    extract(&plan, content, |event| {
+        let event = event.unwrap();
+        assert_eq!((event.topic, event.key), ("t.x", Some(&b"acme"[..])));
+        assert_eq!(event.value, Some(&br#"{"payload":{"a": 1},"tenant":"acme"}"#[..]));
+    });
 }

@@ -71,8 +71,7 @@ fn describe(event: &Outbound<'_>, text: &mut String) {
 }
 
 /// Everything of a capture that becomes an event, or the error it becomes.
-fn events_of(name: &str, binary: bool) -> Result<String, Fault> {
-    let mut outboxes = both();
+fn events_of(mut outboxes: Outboxes, name: &str, binary: bool) -> Result<String, Fault> {
     let (mut text, mut scratch) = (String::new(), ExtractScratch::default());
     let mut transaction = CommitStamp::default();
     for line in capture(name).lines() {
@@ -92,10 +91,8 @@ fn events_of(name: &str, binary: bool) -> Result<String, Fault> {
                 plan.extract(tuple, &transaction, &mut scratch, &mut headers)
             }
             Message::Logical { transactional, lsn, prefix, content } => {
-                let plan = outboxes.messages().unwrap();
-                if !plan.wants(transactional, &prefix) {
-                    continue;
-                }
+                let plan = outboxes.messages().filter(|it| it.wants(transactional, &prefix));
+                let Some(plan) = plan else { continue };
                 plan.extract(lsn, content, &transaction, &mut scratch, &mut headers)
                     .map_err(RowError::Event)
             }
@@ -113,14 +110,14 @@ fn events_of(name: &str, binary: bool) -> Result<String, Fault> {
 /// and those of the golden file. An enum has no binary form we read: the stream says so first.
 #[test]
 fn text_and_binary_captures_give_the_golden_events() {
-    let found = events_of("text.hex", false).unwrap();
+    let found = events_of(both(), "text.hex", false).unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/events.txt");
     if std::env::var_os("WALRELAY_BLESS").is_some() {
         std::fs::write(&golden, &found).unwrap();
     }
     assert_eq!(found, std::fs::read_to_string(&golden).unwrap());
 
-    let fault = events_of("binary.hex", true).unwrap_err();
+    let fault = events_of(both(), "binary.hex", true).unwrap_err();
     assert_eq!(fault.code, NEEDS_TEXT);
     assert!(fault.what.starts_with("column feeling "), "{fault}");
 }
@@ -131,27 +128,8 @@ fn a_binary_row_is_the_text_row() {
     let rows = |name: &str, binary| {
         let mut table = kinds();
         table.route.headers.remove("feeling");
-        let mut outboxes = Outboxes::new(vec![outbox(), table], None).unwrap();
-        let (mut text, mut scratch) = (String::new(), ExtractScratch::default());
-        let transaction = CommitStamp::default();
-        for line in capture(name).lines() {
-            let bytes = from_hex(line);
-            let mut headers = HeaderSlots::new();
-            match Message::parse(&bytes).unwrap() {
-                Message::Relation(relation) => {
-                    assert!(outboxes.learn(&relation, binary).unwrap());
-                }
-                Message::Insert { relation, tuple } => {
-                    let plan = outboxes.plan(relation).unwrap().unwrap();
-                    match plan.extract(tuple, &transaction, &mut scratch, &mut headers) {
-                        Ok(event) => describe(&event, &mut text),
-                        Err(error) => writeln!(text, "{error}").unwrap(),
-                    }
-                }
-                _ => {}
-            }
-        }
-        text
+        let outboxes = Outboxes::new(vec![outbox(), table], None).unwrap();
+        events_of(outboxes, name, binary).unwrap()
     };
     let binary = rows("binary.hex", true);
     assert_eq!(binary.lines().filter(|line| line.starts_with("event")).count(), 5);

@@ -4,9 +4,10 @@ use super::*;
 use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord};
-use crate::dead_letter::writer::KeyHash;
+use crate::dead_letter::writer::{DeadLetterSettings, KeyHash};
 use crate::relay::ports::Counter;
 use crate::relay::stops::tests::Site;
+use crate::testing;
 
 const KEY: &[u8] = b"k1";
 
@@ -49,12 +50,8 @@ impl Scene {
     fn gate_with(&self, shown: &Arc<Shown>) -> (DeadLetterGate, Arc<StandingStops>) {
         let delivery =
             DeliverySettings { on_dead_letter: self.on_dead_letter, ..DeliverySettings::default() };
-        let mut writer = DeadLetterWriter {
-            settings: Default::default(),
-            relay: "walrelay".to_owned(),
-            system: Default::default(),
-        };
-        writer.settings.burst_max = self.burst_max;
+        let settings = DeadLetterSettings { burst_max: self.burst_max, ..Default::default() };
+        let writer = testing::writer(settings);
         let Scene { place, waits_for_topic, is_read, .. } = *self;
         let (has_file, has_topic) = (place == Place::StateFile, place == Place::Topic);
         let stops = Arc::new(Site::new().stops(has_file, has_topic, !waits_for_topic));
@@ -66,16 +63,7 @@ impl Scene {
 }
 
 fn cause(failed_unix_us: i64) -> DeadLetterCause {
-    DeadLetterCause {
-        class: "kafka.invalid-record".to_owned(),
-        reason: "refused".to_owned(),
-        attempts: 1,
-        first_failed_unix_us: 1,
-        failed_unix_us,
-        position: Position::default(),
-        incomplete: false,
-        parks_key: false,
-    }
+    DeadLetterCause { failed_unix_us, ..testing::cause("kafka.invalid-record") }
 }
 
 /// A dead letter of an earlier process.
@@ -101,18 +89,7 @@ fn silent() -> TailEvent {
 }
 
 fn event() -> Outbound<'static> {
-    Outbound {
-        exchange: "",
-        topic: "orders",
-        key: Some(KEY),
-        value: None,
-        id: "e1",
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 0,
-        partition: None,
-    }
+    Outbound { topic: "orders", key: Some(KEY), id: "e1", ..Outbound::default() }
 }
 
 fn code(outcome: Result<bool, Fault>) -> Result<bool, &'static str> {

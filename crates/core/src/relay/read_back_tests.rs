@@ -24,16 +24,12 @@ fn started() -> (ReadBack, Arc<Mutex<Option<End>>>) {
 fn with<T>(lsn: u64, value: u8, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
     let lsn = Lsn::from_wire(lsn).to_string();
     then(&Outbound {
-        exchange: "",
         topic: "orders",
-        key: None,
         value: Some(&[value]),
         id: "1",
-        event_type: None,
-        content_type: None,
         headers: &[("lsn", lsn.as_bytes())],
         commit_unix_us: 50_000_000,
-        partition: None,
+        ..Outbound::default()
     })
 }
 

@@ -20,16 +20,13 @@ fn process(ratio: f64, seed: u64) -> (EventSpans, Ended) {
 
 fn event<'a>(id: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
     Outbound {
-        exchange: "",
         topic: "orders",
         key: Some(b"o-1"),
         value: Some(b"{}"),
         id,
-        event_type: None,
-        content_type: None,
         headers,
         commit_unix_us: 1_000,
-        partition: None,
+        ..Outbound::default()
     }
 }
 

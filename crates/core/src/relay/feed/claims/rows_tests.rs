@@ -3,6 +3,7 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
+use crate::testing::cause;
 
 fn now() -> Moment {
     Moment { instant: Instant::now(), unix_us: 5 }
@@ -32,16 +33,7 @@ fn sent() -> Flight {
 
 /// The row becomes a dead letter after so many attempts.
 fn give_up(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason: &str) {
-    let cause = DeadLetterCause {
-        class: "kafka.no".to_owned(),
-        reason: reason.to_owned(),
-        attempts,
-        first_failed_unix_us: 0,
-        failed_unix_us: 0,
-        position: Position::default(),
-        incomplete: false,
-        parks_key: false,
-    };
+    let cause = DeadLetterCause { reason: reason.to_owned(), attempts, ..cause("kafka.no") };
     let state = FlightState::DeadLetter(Box::new(cause));
     rows.update(sequence, |flight| flight.state = state).unwrap();
 }
