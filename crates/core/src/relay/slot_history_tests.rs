@@ -56,23 +56,6 @@ fn confirmed(history: &mut SlotHistory) -> Option<u64> {
 }
 
 #[test]
-fn what_a_peer_confirmed_while_it_was_seen_and_right_after_is_a_peers() {
-    let (mut history, now) = history();
-    history.look(&slot(100, relay(PEER)), now);
-    history.look(&slot(150, relay(PEER)), now);
-    history.look(&slot(170, None), now);
-    history.look(&slot(170, relay(OWN)), now);
-    let peers = PeerProgress { confirmed: lsn(170), seen_unix_us: 0, gap: None };
-    let seen = Seen {
-        peers: Some(peers),
-        mover: Mover::Unseen,
-        peer_may_have_held: true,
-        peer_held: true,
-    };
-    assert_eq!(history.end(&place(1)), seen);
-}
-
-#[test]
 fn a_gap_before_the_last_move_is_told() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
@@ -106,15 +89,6 @@ fn what_nobody_or_another_program_moved_is_no_peers() {
     // A peer was there before it: what the peer confirmed counts, and no more.
     let advanced = [slot(150, relay(PEER)), slot(150, None), slot(200, None)];
     assert_eq!(moved(&advanced), (Some(150), Mover::Unseen));
-}
-
-#[test]
-fn a_peer_that_has_just_let_go_of_the_slot_may_confirm_its_last_position() {
-    let (mut history, now) = history();
-    history.look(&slot(150, relay(PEER)), now);
-    history.look(&slot(150, None), now);
-    history.look(&slot(170, None), now + PEER_ENDS_WITHIN);
-    assert_eq!(confirmed(&mut history), Some(170));
 }
 
 #[test]

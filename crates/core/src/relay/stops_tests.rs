@@ -341,16 +341,6 @@ fn another_system_or_an_earlier_end_of_wal_is_a_stop_and_a_slot_ahead_is_none() 
 }
 
 #[test]
-fn where_the_slot_was_read_last_outlives_the_process() {
-    let site = Site::new();
-    let stops = site.process(true, false);
-    assert_eq!(stops.last_place(), None);
-    stops.note_reading(&at("7", 2));
-    Remembering(Arc::clone(&stops)).saw(Lsn::from_wire(9));
-    assert_eq!(site.process(true, false).last_place(), Some((at("7", 2), Lsn::from_wire(9))));
-}
-
-#[test]
 fn what_a_start_sees_before_it_is_judged_does_not_replace_what_the_last_process_saw() {
     let site = Site::new();
     let place = at("7", 1);

@@ -5,32 +5,6 @@ fn lsn(value: u64) -> Lsn {
 }
 
 #[test]
-fn an_idle_keepalive_counts_only_when_nothing_is_unconfirmed() {
-    let mut progress = Progress::default();
-    progress.on_committed(lsn(50));
-    progress.on_settled(lsn(50));
-    progress.on_keepalive(lsn(100));
-    assert_eq!(progress.reportable(false), lsn(50));
-    assert_eq!(progress.reportable(true), lsn(100));
-}
-
-#[test]
-fn a_keepalive_of_an_earlier_connection_promises_nothing() {
-    let mut progress = Progress::default();
-    progress.on_keepalive(lsn(100));
-    progress.on_connected(lsn(20));
-    assert_eq!(progress.reportable(true), Lsn::ZERO);
-}
-
-#[test]
-fn what_is_reported_never_runs_ahead_of_what_was_sent() {
-    let mut progress = Progress::default();
-    progress.on_committed(lsn(70));
-    progress.on_settled(lsn(90));
-    assert_eq!(progress.reportable(true), lsn(70));
-}
-
-#[test]
 fn what_is_reported_never_goes_back() {
     let mut progress = Progress::default();
     progress.on_keepalive(lsn(100));
@@ -38,24 +12,6 @@ fn what_is_reported_never_goes_back() {
     progress.on_keepalive(lsn(40));
     assert_eq!(progress.reportable(true), lsn(100));
     assert_eq!(progress.reportable(false), lsn(100));
-}
-
-#[test]
-fn what_was_reported_to_a_postgres_that_has_an_older_position_is_reported_as_it_is_sent_again() {
-    let mut progress = Progress::default();
-    progress.on_keepalive(lsn(100));
-    progress.on_reported(progress.reportable(true));
-    progress.on_connected(lsn(40));
-    // WHEN what was in flight settles THEN that says nothing of this session
-    progress.on_settled(lsn(110));
-    assert_eq!(progress.reportable(false), lsn(40));
-    progress.on_committed(lsn(60));
-    assert_eq!(progress.reportable(false), lsn(60));
-    progress.on_keepalive(lsn(105));
-    assert_eq!(progress.reportable(false), lsn(105));
-    progress.on_committed(lsn(110));
-    assert_eq!(progress.reportable(false), lsn(110));
-    assert_eq!(progress.reported(), lsn(100));
 }
 
 fn signatures() -> impl Iterator<Item = Signature> {

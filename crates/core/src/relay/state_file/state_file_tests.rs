@@ -102,35 +102,6 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
 }
 
 #[test]
-fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was_seen() {
-    let last = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: false, unix_us: DAY_US };
-    let next = SlotSession { confirmed: lsn(40), ..last };
-    let restarted = SlotSession { run: Some(2), ..next };
-    for (seen_at_begin, seen_later, next, believed) in [
-        (false, false, next, true),
-        (true, true, next, true),
-        (false, false, restarted, true),
-        (true, false, restarted, false),
-        (false, true, restarted, false),
-        (false, false, SlotSession { peer_seen: true, ..restarted }, false),
-        (false, false, SlotSession { run: None, ..next }, true),
-        (true, false, SlotSession { run: None, ..next }, false),
-    ] {
-        let file = MemoryFile::default();
-        marked(&file, &[mark(100, 0)], 40);
-        let mut process = file.open();
-        process.take_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
-        if seen_later {
-            process.marks.peer_seen(DAY_US);
-        }
-        drop(process);
-        let left = file.open().take_over_at(PLACE, Some(next));
-        let seen = (seen_at_begin, seen_later);
-        assert_eq!(left.iter().count() == 1, believed, "{seen:?} {next:?}");
-    }
-}
-
-#[test]
 fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
     let session = |run| {
         Some(SlotSession { confirmed: lsn(50), run: Some(run), peer_seen: false, unix_us: DAY_US })
@@ -162,25 +133,6 @@ fn a_relay_that_was_seen_stays_noted_in_later_sessions_and_processes_for_a_day()
         marked(&file, &[mark(100, 0)], 40);
         let left = file.open().take_over_at(PLACE, session(2, false, days));
         assert_eq!(left.iter().count() == 1, is_left, "{days}");
-    }
-}
-
-#[test]
-fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
-    for (peer_seen, run, is_left) in [(true, 2, false), (true, 1, true), (false, 2, true)] {
-        let file = MemoryFile::default();
-        file.set_boot(BOOT);
-        let session = |run, peer_seen| {
-            Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen, unix_us: DAY_US })
-        };
-        let mut process = file.open();
-        process.take_over_at(PLACE, session(1, peer_seen));
-        process.marks.push(mark(100, 0));
-        process.marks.write();
-        process.take_over_at(PLACE, session(run, false));
-        drop(process);
-        let left = file.open().take_over_at(PLACE, session(run, false));
-        assert_eq!(left.iter().count() == 1, is_left, "{peer_seen} {run}");
     }
 }
 
@@ -346,4 +298,33 @@ fn another_broker_is_one_also_before_anything_is_marked() {
     process.take_over_at(PLACE, at(40));
     let is_another = [BROKER, 0, BROKER + 1, BROKER + 1].map(|it| process.marks.broker(it));
     assert_eq!(is_another, [false, false, true, false]);
+}
+
+#[test]
+fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was_seen() {
+    let last = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: false, unix_us: DAY_US };
+    let next = SlotSession { confirmed: lsn(40), ..last };
+    let restarted = SlotSession { run: Some(2), ..next };
+    for (seen_at_begin, seen_later, next, believed) in [
+        (false, false, next, true),
+        (true, true, next, true),
+        (false, false, restarted, true),
+        (true, false, restarted, false),
+        (false, true, restarted, false),
+        (false, false, SlotSession { peer_seen: true, ..restarted }, false),
+        (false, false, SlotSession { run: None, ..next }, true),
+        (true, false, SlotSession { run: None, ..next }, false),
+    ] {
+        let file = MemoryFile::default();
+        marked(&file, &[mark(100, 0)], 40);
+        let mut process = file.open();
+        process.take_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
+        if seen_later {
+            process.marks.peer_seen(DAY_US);
+        }
+        drop(process);
+        let left = file.open().take_over_at(PLACE, Some(next));
+        let seen = (seen_at_begin, seen_later);
+        assert_eq!(left.iter().count() == 1, believed, "{seen:?} {next:?}");
+    }
 }

@@ -33,26 +33,6 @@ fn lives(lease: &mut SessionLease, at: Instant, delivered_at: Option<Instant>) {
 }
 
 #[test]
-fn it_ends_before_the_walsender_does_that_does_not_hear_the_relay() {
-    let (mut lease, end, began) = lease();
-    lives(&mut lease, began + 3 * SECOND, Some(began + SECOND));
-    assert_eq!(lease.until(), began + 19 * SECOND / 3, "two thirds after the update that arrived");
-    // Neither bytes of the stream nor an answer prolong it beyond that.
-    lives(&mut lease, began + 4 * SECOND, Some(began + SECOND));
-    lease.observe(began + 11 * SECOND / 2, began, Some(began + SECOND), false);
-    assert!(end.requests.try_recv().is_ok());
-    let activity = Ok(Activity::Waiting);
-    end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
-    lease.observe(began + 6 * SECOND, began, Some(began + SECOND), false);
-    assert!(!lease.has_expired(began + 6 * SECOND));
-    assert_eq!(lease.until(), began + 19 * SECOND / 3);
-    assert_eq!(lease.send_until(), began + 19 * SECOND / 3);
-    // An update that arrives does.
-    lives(&mut lease, began + 6 * SECOND, Some(began + 5 * SECOND));
-    assert_eq!(lease.until(), began + 10 * SECOND);
-}
-
-#[test]
 fn a_session_is_heard_from_when_it_was_opened() {
     let (mut lease, _end, began) = lease();
     lives(&mut lease, began + 4 * SECOND, None);

@@ -81,19 +81,6 @@ fn the_first_session_begins_where_the_slot_stands() {
 }
 
 #[test]
-fn a_session_goes_on_after_what_was_reported() {
-    assert_eq!(judged(Some(80), &opened(80)), Ok((80, 80, Continuation::Same)));
-    // The last reports were lost.
-    assert_eq!(judged(Some(80), &opened(40)), Ok((80, 80, Continuation::Same)));
-    // A peer that has begun there may have published again what comes.
-    let mut lost = opened(40);
-    lost.seen.peer_may_have_held = true;
-    assert_eq!(judged(Some(80), &lost), Ok((40, 40, Continuation::Same)));
-    assert_eq!(judged(Some(80), &after_peers(160, 160)), Ok((160, 160, Continuation::AfterPeers)));
-    assert_eq!(judged(Some(80), &after_peers(120, 160)), Ok((120, 120, Continuation::AfterPeers)));
-}
-
-#[test]
 fn a_slot_beyond_what_relays_have_confirmed_was_moved_unless_it_has_a_trace() {
     let after = |position| Ok((position, position, Continuation::AfterPeers));
     for (ours, slot_confirmed, judgement) in [
@@ -111,59 +98,10 @@ fn a_slot_beyond_what_relays_have_confirmed_was_moved_unless_it_has_a_trace() {
 }
 
 #[test]
-fn a_wal_that_ends_before_what_was_received_has_gone_back() {
-    let judged_at = |wal_end| judged(Some(80), &OpenedSession { wal_end, ..opened(80) });
-    assert_eq!(judged_at(lsn(400)), Ok((80, 80, Continuation::Same)));
-    assert_eq!(judged_at(lsn(399)), Err("slot.went-back"));
-}
-
-#[test]
 fn positions_of_another_system_or_timeline_mean_nothing() {
     let judged_at = |place| judged(Some(160), &OpenedSession { place, ..opened(80) });
     assert_eq!(judged_at(place("8", 1)), Err("slot.other-system"));
     assert_eq!(judged_at(place("7", 2)), Ok((80, 80, Continuation::OtherTimeline)));
-}
-
-#[test]
-fn the_first_session_is_compared_with_the_last_of_an_earlier_process() {
-    let judged = |place, seen| {
-        let last = (place, lsn(seen));
-        let start = judge(&SourceSettings::default(), None, Lsn::ZERO, &opened(80), Some(&last));
-        start.map(|start| start.continuation).map_err(|fault| fault.code)
-    };
-    assert_eq!(judged(place("7", 1), 800), Ok(Continuation::First));
-    assert_eq!(judged(place("7", 1), 801), Err("slot.went-back"));
-    assert_eq!(judged(place("7", 2), 801), Ok(Continuation::First));
-    assert_eq!(judged(place("8", 1), 80), Err("slot.other-system"));
-}
-
-#[test]
-fn topics_are_read_where_another_process_may_have_published() {
-    for (continuation, is_takeover, beside_peer, read, read_beside_peer) in [
-        (Continuation::First, false, false, true, true),
-        (Continuation::OtherTimeline, false, true, false, false),
-        (Continuation::Same, false, true, false, true),
-        (Continuation::AfterPeers, true, true, true, true),
-    ] {
-        let start = SessionStart { floor: lsn(80), known: lsn(80), continuation };
-        let takeovers = [opened(80), after_peers(80, 80)].map(|it| start.is_takeover(&it));
-        assert_eq!(takeovers, [is_takeover, beside_peer], "{continuation:?}");
-        let reads = takeovers.map(|takeover| start.reads_topics(takeover));
-        assert_eq!(reads, [read, read_beside_peer], "{continuation:?}");
-    }
-}
-
-#[test]
-fn what_is_known_to_be_confirmed_was_committed_before_that_was_seen() {
-    let until = |known, opened: &OpenedSession| {
-        let start =
-            SessionStart { floor: lsn(80), known: lsn(known), continuation: Continuation::First };
-        start.committed_until_us(opened)
-    };
-    assert_eq!(until(80, &opened(80)), 70);
-    assert_eq!(until(88, &opened(80)), i64::MIN, "nothing says when");
-    assert_eq!(until(88, &after_peers(80, 88)), 60);
-    assert_eq!(until(88, &after_peers(80, 87)), i64::MIN);
 }
 
 /// A clock that goes on by half a second at every look.

@@ -64,20 +64,3 @@ fn it_is_not_awaited_for_ever() {
     assert!(check.is_awaited(now + KNOWN_WITHIN));
     assert!(!check.is_awaited(now + KNOWN_WITHIN + RETRY_AFTER));
 }
-
-#[test]
-fn the_end_of_a_session_leaves_it_open_whether_it_has_arrived() {
-    let (link, end) = link();
-    let now = Instant::now();
-    let mut check = TraceCheck::new(link, now);
-    check.connected(walsender(7));
-    check.sent(Lsn::from_wire(103), now);
-    assert!(check.is_awaited(now));
-    assert!(check.session_ended());
-    assert!(!check.is_awaited(now));
-    // An answer about the last session is none about the next.
-    end.answers.send(answer(7, Ok(Activity::Waiting), 103)).unwrap();
-    check.connected(walsender(8));
-    check.sent(Lsn::from_wire(102), now);
-    assert!(check.is_awaited(now));
-}
