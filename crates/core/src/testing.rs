@@ -8,6 +8,10 @@ use crate::dead_letter::record::LogEntry;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 use crate::sink::{PublishError, Sink, SinkReport};
 
+pub(crate) fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(number)
+}
+
 /// The cause of a dead letter, with its class.
 pub(crate) fn cause(class: &str) -> DeadLetterCause {
     DeadLetterCause {

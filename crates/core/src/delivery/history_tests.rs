@@ -2,13 +2,10 @@
 
 use super::*;
 use crate::delivery::transactions::Transactions;
+use crate::testing::lsn;
 
 fn commit(lsn: u64, xid: u32, commit_unix_us: i64) -> CommitId {
     CommitId { commit_lsn: Lsn::from_wire(lsn), xid, commit_unix_us }
-}
-
-fn lsn(value: u64) -> Lsn {
-    Lsn::from_wire(value)
 }
 
 /// A transaction with an event comes.

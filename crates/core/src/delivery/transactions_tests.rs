@@ -1,8 +1,5 @@
 use super::*;
-
-fn lsn(value: u64) -> Lsn {
-    Lsn::from_wire(value)
-}
+use crate::testing::lsn;
 
 fn begin(transactions: &mut Transactions, commit: u64) {
     transactions.begin(CommitId { commit_lsn: lsn(commit), ..CommitId::default() });

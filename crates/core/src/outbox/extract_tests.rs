@@ -66,6 +66,14 @@ fn row() -> Vec<Form> {
     ]
 }
 
+fn row_with<const CHANGES: usize>(changes: [(usize, Form); CHANGES]) -> Vec<Form> {
+    let mut forms = row();
+    for (at, form) in changes {
+        forms[at] = form;
+    }
+    forms
+}
+
 /// An event that owns what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
@@ -158,29 +166,14 @@ fn the_default_route_gives_the_documented_event() {
 
 #[test]
 fn the_debezium_preset_has_the_id_only() {
-    let mut forms = row();
-    forms[5] = text(r#"{"tenant": "acme"}"#);
+    let forms = row_with([(5, text(r#"{"tenant": "acme"}"#))]);
     let event = extract(Route { preset: Preset::Debezium, ..route() }, &forms).unwrap();
     assert_eq!(event.names(), ["id"]);
 }
 
 #[test]
-fn nulls_leave_out_what_may_be_left_out() {
-    let mut forms = row();
-    forms[2] = Form::Null; // key
-    forms[3] = Form::Null; // type
-    forms[4] = Form::Null; // payload
-    forms[6] = text(""); // traceparent
-    let event = extract(route(), &forms).unwrap();
-    assert_eq!((event.key.as_deref(), event.value.as_deref()), (None, None));
-    assert_eq!(event.names(), ["id", "commit_ts", "lsn"]);
-}
-
-#[test]
 fn nulls_that_matter_are_told() {
-    let mut forms = row();
-    forms[1] = Form::Null;
-    let error = refused(route(), &forms);
+    let error = refused(route(), &row_with([(1, Form::Null)]));
     assert_eq!(
         error.to_string(),
         format!(
@@ -188,44 +181,34 @@ fn nulls_that_matter_are_told() {
              \"outbox.event.${{aggregatetype}}\" needs it"
         )
     );
-    let mut forms = row();
-    forms[2] = Form::Null;
-    let key = template("k-${aggregateid}");
-    let error = refused(Route { key: Some(key), ..route() }, &forms);
+    let key = Some(template("k-${aggregateid}"));
+    let error = refused(Route { key, ..route() }, &row_with([(2, Form::Null)]));
     assert_eq!(
         (error.class(), error.to_string().contains("route.key")),
         ("null-in-template", true)
     );
-    let mut forms = row();
-    forms[0] = Form::Null;
     assert_eq!(
-        refused(route(), &forms).to_string(),
+        refused(route(), &row_with([(0, Form::Null)])).to_string(),
         "event (unknown): column id is NULL, and every event needs it"
     );
 }
 
 #[test]
 fn a_topic_must_be_one() {
+    let own = || Route { topic: template("${aggregatetype}"), ..route() };
     for bad in ["a b", "a/b", "Ü", "", &"x".repeat(250)] {
-        let mut forms = row();
-        forms[1] = text(bad);
-        let topic = template("${aggregatetype}");
-        assert_eq!(refused(Route { topic, ..route() }, &forms).class(), "bad-topic", "{bad}");
+        assert_eq!(refused(own(), &row_with([(1, text(bad))])).class(), "bad-topic", "{bad}");
     }
-    let mut forms = row();
-    forms[1] = text(&"x".repeat(249));
-    let topic = template("${aggregatetype}");
-    assert_eq!(extract(Route { topic, ..route() }, &forms).unwrap().topic.len(), 249);
+    let longest = row_with([(1, text(&"x".repeat(249)))]);
+    assert_eq!(extract(own(), &longest).unwrap().topic.len(), 249);
     let constant = Route { topic: template("orders"), ..route() };
     assert_eq!(extract(constant, &row()).unwrap().topic, "orders");
 }
 
 #[test]
 fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
-    let mut forms = row();
-    forms[5] = Form::Binary(
-        b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
-    );
+    let json = b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}";
+    let forms = row_with([(5, Form::Binary(json.to_vec()))]);
     let headers = BTreeMap::from([
         ("who".into(), template("route-${type}")),
         ("event_type".into(), template("v2")),
@@ -243,10 +226,8 @@ fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
 
 #[test]
 fn a_route_header_whose_column_is_null_is_left_out() {
-    let mut forms = row();
-    forms[3] = Form::Null;
     let headers = BTreeMap::from([("kind".into(), template("a-${type}"))]);
-    let event = extract(Route { headers, ..route() }, &forms).unwrap();
+    let event = extract(Route { headers, ..route() }, &row_with([(3, Form::Null)])).unwrap();
     assert_eq!(event.header("kind"), None);
 }
 
@@ -283,9 +264,7 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
 fn a_key_is_salvaged_beside_a_column_that_is_no_json() {
     let (topic, key) = (template("${headers.to}"), Some(template("${aggregateid.tenant}")));
     let route = Route { topic, key, preset: Preset::Debezium, ..Route::default() };
-    let mut forms = row();
-    forms[2] = text("{\"tenant\": \"a\"}");
-    forms[5] = text("{\"to\"");
+    let forms = row_with([(2, text("{\"tenant\": \"a\"}")), (5, text("{\"to\""))]);
     let saved = salvage(route, &forms);
     assert_eq!((saved.topic.as_str(), saved.key.as_deref()), ("", Some(&b"a"[..])));
 }
@@ -298,8 +277,7 @@ fn a_partition_column_is_a_non_negative_int() {
     let plan = Plan::compile(&outbox(route), 3, &relation(&shape), true).unwrap();
     assert_eq!(plan.outbox_index(), 3);
     let partition = |form: Form| {
-        let mut forms = row();
-        forms[6] = form;
+        let forms = row_with([(6, form)]);
         extract_with(&plan, &forms, &mut ExtractScratch::default()).map(|event| event.partition)
     };
     assert_eq!(partition(Form::Binary(vec![0, 0, 0, 12])), Ok(Some(12)));
@@ -387,8 +365,7 @@ fn a_member_of_a_json_column_routes_and_is_read_from_every_type() {
         let mut shape = SHAPE;
         shape[5] = ("headers", oid);
         let plan = Plan::compile(&outbox(route()), 0, &relation(&shape), true).unwrap();
-        let mut forms = row();
-        forms[5] = form;
+        let forms = row_with([(5, form)]);
         let event = extract_with(&plan, &forms, &mut ExtractScratch::default()).unwrap();
         assert_eq!(event.topic, "t.orders", "{oid}");
         assert_eq!(event.key.as_deref(), Some("aé".as_bytes()), "{oid}");

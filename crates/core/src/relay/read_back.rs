@@ -200,4 +200,4 @@ impl ReadBack {
 
 #[cfg(test)]
 #[path = "read_back_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -3,12 +3,12 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::relay::testing::{LinkEnd, link};
 
-type End = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
+pub(in crate::relay) type End = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
 
-const TRANSACTIONS: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
+pub(in crate::relay) const TRANSACTIONS: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
 
 /// Reads back these transactions, with the other end of its reader once that was opened.
-fn started() -> (ReadBack, Arc<Mutex<Option<End>>>) {
+pub(in crate::relay) fn started() -> (ReadBack, Arc<Mutex<Option<End>>>) {
     let opened = Arc::<Mutex<Option<End>>>::default();
     let end = Arc::clone(&opened);
     let open = move || {
@@ -21,7 +21,7 @@ fn started() -> (ReadBack, Arc<Mutex<Option<End>>>) {
     (read_back, opened)
 }
 
-fn with<T>(lsn: u64, value: u8, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+pub(in crate::relay) fn with<T>(lsn: u64, value: u8, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
     let lsn = Lsn::from_wire(lsn).to_string();
     then(&Outbound {
         topic: "orders",
@@ -38,7 +38,11 @@ fn find(read_back: &mut ReadBack, lsn: u64, value: u8) -> Option<Stored> {
 }
 
 /// Answers the request for the topic with these records.
-fn answer(read_back: &mut ReadBack, end: &Mutex<Option<End>>, records: &[(u64, u8)]) {
+pub(in crate::relay) fn answer(
+    read_back: &mut ReadBack,
+    end: &Mutex<Option<End>>,
+    records: &[(u64, u8)],
+) {
     assert!(read_back.is_reading());
     let end = end.lock().unwrap();
     let end = end.as_ref().unwrap();

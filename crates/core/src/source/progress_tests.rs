@@ -1,8 +1,5 @@
 use super::*;
-
-fn lsn(value: u64) -> Lsn {
-    Lsn::from_wire(value)
-}
+use crate::testing::lsn;
 
 #[test]
 fn what_is_reported_never_goes_back() {

@@ -1,9 +1,5 @@
-use super::*;
 use crate::relay::testing::MemoryFile;
-
-fn lsn(number: u64) -> Lsn {
-    Lsn::from_wire(number)
-}
+use crate::testing::lsn;
 
 /// The deaths for which a new process does not hand an event over, if it does not.
 fn deaths(place: &MemoryFile, commit: u64, ordinal: u64) -> Option<u64> {

@@ -1,9 +1,6 @@
 use super::*;
 use crate::relay::testing::MemoryFile;
-
-fn lsn(number: u64) -> Lsn {
-    Lsn::from_wire(number)
-}
+use crate::testing::lsn;
 
 #[test]
 fn a_slot_that_stands_where_no_report_has_left_it_was_another_relays() {

@@ -1,19 +1,15 @@
 use super::header::{PREFIX_COPY, PREFIXES};
 use super::*;
 use crate::base::event::Position;
-use crate::base::lsn::Lsn;
 use crate::delivery::known::Fingerprint;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::relay::testing::{BROKER, MemoryFile};
 use crate::source::progress::Signature;
+use crate::testing::lsn;
 
 const PLACE: u64 = 7;
 const BOOT: Option<u64> = Some(1);
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
-
-fn lsn(number: u64) -> Lsn {
-    Lsn::from_wire(number)
-}
 
 /// A session in which the slot stands there.
 fn at(confirmed: u64) -> Option<SlotSession> {

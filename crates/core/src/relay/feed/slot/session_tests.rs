@@ -8,10 +8,7 @@ use crate::relay::ports::{CatalogLink, SessionLink, WalsenderLink};
 use crate::relay::testing::walsender;
 use crate::source::catalog::Catalog;
 use crate::source::stream::tests::Backlog;
-
-fn lsn(number: u64) -> Lsn {
-    Lsn::from_wire(number)
-}
+use crate::testing::lsn;
 
 fn place(system_id: &str, timeline: u32) -> SystemTimeline {
     SystemTimeline { system_id: system_id.to_owned(), timeline }
