@@ -399,26 +399,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stamp_is_found_in_jsonb_and_in_compact_json() {
-        assert_eq!(
-            stamp_us(br#"{"t": 1700000000000001, "pad": "x"}"#),
-            Some(1_700_000_000_000_001)
-        );
-        assert_eq!(stamp_us(br#"{"pad":"x","t":17}"#), Some(17));
-        assert_eq!(stamp_us(br#"{"tt": 5}"#), None);
-        assert_eq!(stamp_us(br#"{"t": "x"}"#), None);
-        assert_eq!(stamp_us(b""), None);
-    }
-
-    #[test]
-    fn lsns_are_read_as_postgres_writes_them() {
-        assert_eq!(parse_lsn(b"16/B374D848"), Some(0x16_B374_D848));
-        assert_eq!(parse_lsn(b"0/0"), Some(0));
-        assert_eq!(parse_lsn(b"16"), None);
-        assert_eq!(parse_lsn(b"x/1"), None);
-    }
-
-    #[test]
     fn a_rate_is_over_the_gaps_between_records() {
         let seen =
             Seen { count: 11, first_us: Some(0), last_us: Some(1_000_000), ..Seen::default() };

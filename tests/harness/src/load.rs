@@ -80,16 +80,3 @@ pub(crate) fn table_name(name: &str) -> Result<&str> {
     }
     Err(HarnessError::Other(format!("`{name}` is not a plain lower-case SQL name")))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_plain_names_reach_sql() {
-        assert!(table_name("public.outbox_2").is_ok());
-        for bad in ["", "x; drop table y", "\"Quoted\"", "a b"] {
-            assert!(table_name(bad).is_err(), "{bad}");
-        }
-    }
-}

@@ -99,17 +99,3 @@ impl Place {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_with_a_debian_of_its_own_is_refused_to_others_than_root() {
-        let root = Path::new("/cache/rabbitmq-4.0");
-        let refused = Place::inside(root, 1_000).unwrap_err().to_string();
-        assert!(refused.contains("/cache/rabbitmq-4.0 can be started by root alone"), "{refused}");
-        let place = Place::inside(root, 0).unwrap();
-        assert_eq!(place.shell("epmd"), "chroot '/cache/rabbitmq-4.0' epmd");
-    }
-}

@@ -71,27 +71,3 @@ pub fn spawn_tied(command: Command) -> io::Result<Child> {
     spawner.send((command, reply)).map_err(|_| gone())?;
     answer.recv().map_err(|_| gone())?
 }
-
-#[cfg(test)]
-mod tests {
-    use std::process::Stdio;
-
-    use super::*;
-
-    #[test]
-    fn a_tied_process_keeps_its_pid_and_takes_signals() {
-        // GIVEN a tied program that prints its own pid and waits
-        let mut command = tied_command(Path::new("/bin/sh"));
-        command.args(["-c", "echo $$; exec sleep 60"]).stdout(Stdio::piped());
-        let mut child = spawn_tied(command).unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
-        // THEN it is the process that was spawned
-        assert_eq!(line.trim(), child.id().to_string());
-        // WHEN it is told to end, THEN it does
-        signal(child.id(), Signal::TERM).unwrap();
-        assert!(!child.wait().unwrap().success());
-        assert!(signal(0, Signal::TERM).is_err(), "pid 0 would be our own process group");
-    }
-}

@@ -339,15 +339,3 @@ fn answers(port: u16) -> bool {
 fn url(port: u16) -> String {
     format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plugins_are_an_erlang_list() {
-        assert_eq!(enabled_plugins(&[]), "[].\n");
-        let both = ["rabbitmq_management".to_owned(), "rabbitmq_auth_mechanism_ssl".to_owned()];
-        assert_eq!(enabled_plugins(&both), "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n");
-    }
-}

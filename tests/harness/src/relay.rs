@@ -113,7 +113,3 @@ fn free_address() -> Result<SocketAddr> {
         TcpListener::bind("127.0.0.1:0").map_err(HarnessError::io("find a free port"))?;
     listener.local_addr().map_err(HarnessError::io("find a free port"))
 }
-
-#[cfg(test)]
-#[path = "relay/tests.rs"]
-mod tests;

@@ -110,31 +110,3 @@ impl SteadyLoad {
         (0..bytes).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn no_key_has_two_writers_and_all_keys_are_used() {
-        let load = SteadyLoad { connections: 4, keys: 100, ..SteadyLoad::new("", 1e3, secs(1)) };
-        let mut writers: HashMap<String, u64> = HashMap::new();
-        for event in 0..1_000 {
-            let writer = event % 4;
-            assert_eq!(*writers.entry(load.key(event)).or_insert(writer), writer);
-        }
-        assert_eq!(writers.len(), 100);
-    }
-
-    #[test]
-    fn rate_times_duration_is_the_number_of_events() {
-        assert_eq!(SteadyLoad::new("", 100.0, secs(30)).events(), 3_000);
-        assert!(SteadyLoad::new("", 0.0, secs(1)).run().is_err());
-    }
-
-    fn secs(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-}

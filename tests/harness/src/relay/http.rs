@@ -65,30 +65,3 @@ pub(crate) fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
     });
     pairs.collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_read_plain_and_chunked() {
-        let plain = parse(b"HTTP/1.1 503 No\r\ncontent-length: 2\r\n\r\nno").unwrap();
-        assert_eq!(plain, Response { status: 503, body: "no".into() });
-        let chunked =
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
-        assert_eq!(parse(chunked).unwrap().body, "abcde");
-        assert_eq!(parse(b"SSH-2.0\r\n\r\n"), None);
-        assert_eq!(parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\nab"), None);
-    }
-
-    #[test]
-    fn samples_keep_their_labels() {
-        let metrics = parse_metrics(
-            "# HELP a b c\n# TYPE a counter\na_total{x=\"y z\"} 5\nb 1.5e3\nc +Inf\n\nbroken\n",
-        );
-        assert_eq!(metrics["a_total{x=\"y z\"}"], 5.0);
-        assert_eq!(metrics["b"], 1_500.0);
-        assert!(metrics["c"].is_infinite());
-        assert_eq!(metrics.len(), 3);
-    }
-}

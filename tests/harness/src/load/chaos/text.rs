@@ -62,14 +62,4 @@ mod tests {
         assert_eq!(text.chars().count(), 2_000);
         assert!(NASTY.iter().all(|c| text.contains(*c)));
     }
-
-    #[test]
-    fn escapes_keep_what_they_carry() {
-        let mut json = String::new();
-        push_json(&mut json, "a\"b\\c\nü");
-        assert_eq!(json, "\"a\\\"b\\\\c\\u000aü\"");
-        let mut copy = String::new();
-        push_copy(&mut copy, "a\tb\\n");
-        assert_eq!(copy, "a\\tb\\\\n");
-    }
 }

@@ -314,25 +314,4 @@ mod tests {
         // THEN sequences have no gap
         assert_eq!(seqs.iter().sum::<i64>(), 1_200);
     }
-
-    #[test]
-    fn a_payload_carries_key_sequence_and_hash() {
-        let json = payload("key-1", 7, "a\"b");
-        let hash = payload_hash(b"a\"b");
-        let want = format!(r#"{{"seq":7,"key":"key-1","hash":"{hash:032x}","text":"a\"b"}}"#);
-        assert_eq!(json, want);
-    }
-
-    #[test]
-    fn accounts_add_up() {
-        let plan = Plan::draw(&load(), 100, &mut Rng::new(4));
-        let (kept, undone) = plan.rows();
-        let mut report = ChaosReport::default();
-        assert_eq!(plan.account(Outcome::Committed, true, &mut report), 100);
-        assert_eq!(plan.account(Outcome::RolledBack, false, &mut report), 0);
-        assert_eq!(plan.account(Outcome::RolledBack, true, &mut report), 0);
-        assert_eq!(report.events_committed, kept);
-        assert_eq!(report.events_rolled_back, kept + undone + undone);
-        assert_eq!((report.unknown_committed, report.rolled_back, report.broken), (1, 1, 1));
-    }
 }
