@@ -140,17 +140,4 @@ mod tests {
         let found = violations(&build(&["file"], &[], &["ring", "aws-lc-sys"]));
         assert_eq!(found, ["--features file: aws-lc-sys v1.0.0 may compile C"]);
     }
-
-    #[test]
-    fn a_feature_that_the_program_does_not_know_is_caught() {
-        let manifest = "[features]\ndefault = [\"a\"]\na = []\nb = []\n";
-        assert!(undeclared(manifest, &[("a", true), ("b", false)]).is_empty());
-        assert_eq!(undeclared(manifest, &[("a", true), ("c", true)]).len(), 2);
-    }
-
-    #[test]
-    fn the_table_counts_packages_and_names_those_of_c() {
-        let table = table(&[build(&["file"], &["ring", "serde"], &[])]);
-        assert!(table.ends_with("| `file` | 2 | `ring` |\n"), "{table}");
-    }
 }

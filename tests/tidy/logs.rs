@@ -66,22 +66,3 @@ pub(crate) fn violations<'a>(
     wrong.extend(stale.map(|(code, _)| format!("docs/operations.md: nothing logs `{code}`")));
     wrong
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_without_a_code_and_codes_that_are_not_explained_are_caught() {
-        let found =
-            |text: &str, document: &str| violations(&[Source::new("src/a.rs", text)], document);
-        let line = "tracing::warn!(target: \"audit\", code = \"a.b\", x, \"text\");";
-        let document = "## Codes of the log\n\n| `a.b` | text |\n\n## More\n| `c.d` | other |\n";
-        assert_eq!(found(line, document), Vec::<String>::new());
-        assert_eq!(found(&line.replace("code = \"a.b\", ", ""), document).len(), 2);
-        assert_eq!(found(&line.replace("a.b", "a.c"), document).len(), 2);
-        assert_eq!(found("", document), ["docs/operations.md: nothing logs `a.b`"]);
-        let computed = format!("{line} tracing::error!(\n    code, \"{{what}}\");");
-        assert_eq!(found(&computed, document), Vec::<String>::new());
-    }
-}

@@ -43,27 +43,3 @@ pub(crate) fn undocumented(format: &str, golden: &str, page: &str) -> Vec<String
     let missing = lines.filter(|line| !shown(line));
     missing.map(|line| format!("docs/formats.md: {format} does not show `{line}`")).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{undocumented, violations};
-
-    #[test]
-    fn a_header_that_the_page_does_not_show_is_caught() {
-        let golden = "# Kafka\nevent e-1\n    id: e-1\n    = {\\\"a\\\": 1}\nevent e-2\n    x: y\n";
-        let page = "\n## raw\n id: e-1\n{\"a\": 1}\n## other\n";
-        assert_eq!(undocumented("raw", golden, page), Vec::<String>::new());
-        assert_eq!(undocumented("raw", golden, &page.replace("e-1", "e-3")).len(), 1);
-        assert_eq!(undocumented("other", golden, page).len(), 2, "of another section");
-    }
-
-    #[test]
-    fn a_table_in_two_and_a_heading_in_a_paragraph_are_caught() {
-        let table = "# A\n\n| a |\n|---|\n| 1 |\n| 2 |\n\n## B\n";
-        let found = |text: &str| violations("a.md", text);
-        assert_eq!(found(table), Vec::<String>::new());
-        assert_eq!(found(&table.replace("| 2", "\n| 2")).len(), 1);
-        assert_eq!(found(&table.replace("\n\n##", "\n##")).len(), 1);
-        assert_eq!(found("```\n# a comment\n| x\n```\n"), Vec::<String>::new());
-    }
-}
