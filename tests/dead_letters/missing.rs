@@ -11,7 +11,6 @@ use crate::support::{LIMIT, metric, on_both_brokers, until};
 const ATTEMPTS: &str = "attempts_max = 1000\nwindow_events_max = 300\n";
 
 on_both_brokers!(an_event_without_a_destination_holds_up_its_key_alone);
-on_both_brokers!(events_without_a_destination_do_not_fill_the_window, both in soak);
 
 fn an_event_without_a_destination_holds_up_its_key_alone(kind: BrokerKind) {
     // GIVEN attempts without end, and a small window
@@ -42,19 +41,4 @@ fn an_event_without_a_destination_holds_up_its_key_alone(kind: BrokerKind) {
     assert_eq!(case.open(), [lost]);
     let verdict = case.judge(&case.site.name, &held(reader), &[]);
     verdict.assert_exact(1_000);
-}
-
-fn events_without_a_destination_do_not_fill_the_window(kind: BrokerKind) {
-    // GIVEN more events that are tried without end than are in flight at first
-    let case = DeadLetterFixture::on(kind, "missing_many", "attempts_max = 1000", "");
-    let reader = case.site.reader();
-    let relay = case.relay();
-    case.insert(&case.lost(), 100..110, 0, 600);
-    until("an attempt of one", LIMIT, || {
-        (metric(&relay, "outbox_retries_total")? >= 1.0).then_some(())
-    });
-    // WHEN others follow THEN they arrive
-    case.insert(&case.site.name, 0..20, 0, 1_000);
-    until("the others to arrive", LIMIT, || (reader.count() >= 1_000).then_some(()));
-    assert_eq!(case.open(), [] as [String; 0]);
 }

@@ -5,7 +5,7 @@ use walrelay_harness::BrokerKind;
 
 use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::faults::read;
-use crate::support::{LIMIT, metric, on_both_brokers, until, volume};
+use crate::support::{LIMIT, metric, on_both_brokers, stop, until, volume};
 
 const KEYS: u64 = 100;
 
@@ -82,8 +82,7 @@ fn one_poison(
         (metric(&relay, "outbox_dlq_depth") == Some(1.0)).then_some(())
     });
     assert!(metric(&relay, "outbox_dlq_oldest_age_seconds").unwrap() > 0.0);
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    stop(&mut relay);
     poison
 }
 
@@ -133,22 +132,6 @@ fn rows_that_no_route_can_carry_are_dead_lettered(kind: BrokerKind) {
     let replayed = case.walrelay(&["dlq", "replay", &broken]);
     assert_eq!(replayed.code, 1, "{replayed}");
     assert_eq!(case.open(), [broken]);
-}
-
-on_both_brokers!(a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one, both in soak);
-
-fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one(kind: BrokerKind) {
-    let case = DeadLetterFixture::on(kind, "waits", "attempts_max = 2\n", "");
-    // GIVEN an event of a key for a topic that is missing, and a later one for one that is there
-    let reader = case.site.reader();
-    let lost = case.insert_one(&case.lost(), "k", 1);
-    case.insert_one(&case.site.name, "k", 2);
-    // WHEN they are relayed
-    let relay = case.relay();
-    // THEN the dead letter of the first is there when the second arrives
-    until("the second to arrive", LIMIT, || (reader.count() >= 1).then_some(()));
-    assert_eq!(case.open(), [lost]);
-    drop(relay);
 }
 
 on_both_brokers!(a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released, rabbitmq in soak);

@@ -61,33 +61,3 @@ fn a_topic_that_refuses_the_batches_gets_all_that_fits_in_smaller_ones() {
     // THEN the limit was learned, and not met again and again
     assert!(lost <= SINKS_MAX, "{lost} sinks lost\n{}", relay.tail(40));
 }
-
-#[test]
-#[ignore = "soak"]
-fn many_events_that_are_too_large_do_not_cost_a_sink_each() {
-    const LARGE: u64 = 200;
-    let case = DeadLetterFixture::on(BrokerKind::Kafka, "refused_each", "", "burst_max = 1000\n");
-    // GIVEN events that are larger than their topic takes, among others
-    case.site.limit_route(&case.site.name, BATCH_BYTES_MAX);
-    let reader = case.site.reader();
-    let large: Vec<String> = (0..LARGE)
-        .map(|seq| {
-            case.insert_one(&case.site.name, &format!("k{}", seq % 20), 2 * seq);
-            insert_large(&case, &format!("k{}", seq % 20), 2 * seq + 1)
-        })
-        .collect();
-    // WHEN they are relayed
-    let mut relay = case.relay();
-    let took = case.site.wait_confirmed(&mut relay, 2 * LIMIT);
-    // THEN each has its dead letter, and few of them ended a sink
-    let verdict = case.judge(&case.site.name, &held(reader), &large);
-    let lost = sinks_lost(&relay);
-    println!("{verdict}; {lost} sinks lost, within {took:?}");
-    verdict.assert_exact(LARGE);
-    let mut open = case.open();
-    let mut all = large;
-    open.sort();
-    all.sort();
-    assert_eq!(open, all);
-    assert!(lost <= SINKS_MAX, "{lost} sinks lost\n{}", relay.tail(40));
-}

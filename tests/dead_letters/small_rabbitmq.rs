@@ -4,7 +4,7 @@
 use walrelay_harness::{RabbitMq, RabbitOptions};
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::{LIMIT, shared_postgres};
+use crate::support::{LIMIT, shared_postgres, stop};
 
 /// The least that RabbitMQ 4.1 and later agree on.
 const FRAME_BYTES_MAX: usize = 8_192;
@@ -74,6 +74,5 @@ fn what_a_rabbitmq_of_small_frames_and_messages_does_not_take_is_dead_lettered_b
     let published: Vec<String> =
         held(case.site.reader()).into_iter().map(|record| record.id).collect();
     assert_eq!(published, ["many-frames", "last"]);
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    stop(&mut relay);
 }

@@ -146,29 +146,6 @@ fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     headers.collect()
 }
 
-on_both_brokers!(a_replay_against_a_broken_route_changes_nothing, rabbitmq in soak);
-
-fn a_replay_against_a_broken_route_changes_nothing(kind: BrokerKind) {
-    let mut bench = DlqFixture::on(kind, "dlq_broken");
-    // GIVEN letters of a route that is broken, and behind them some of one that is not
-    let lost = format!("{}.lost", bench.site.name);
-    let topic = |n: usize| (n < 200).then(|| lost.clone());
-    bench.write((0..210).map(|n| Spec { topic: topic(n), ..Spec::new(n, (n % 7).to_string()) }));
-    let ended = bench.dlq(&["replay", "--all"]);
-    let codes = ["dead-letter.refused-again", "sink.topic-missing"];
-    ended.assert_fault_of(5, &codes, &["walrelay dlq replay: what was delivered is resolved"]);
-    // THEN whatever it delivered is resolved, and nothing else
-    let open = bench.ids(&[]);
-    let lost_ones = bench.ids(&["--topic", &lost]);
-    assert_eq!(lost_ones.len(), 200);
-    assert!(open.len() >= 200);
-    // WHEN the route is made THEN all is well
-    bench.site.open_route(&lost);
-    bench.dlq(&["replay", "--all"]).assert_done();
-    assert!(bench.ids(&[]).is_empty());
-    bench.judge(bench.site.reader()).assert_exact(0);
-}
-
 on_both_brokers!(commands_to_a_broker_that_is_down_say_so, kafka in soak);
 
 fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
@@ -217,4 +194,38 @@ fn old_records_are_purged_where_the_broker_can_and_nothing_open_is(kind: BrokerK
         .assert_done()
         .assert_says(&["4 records deleted"]);
     assert_eq!(bench.ids(&["--state", "all"]), Vec::<String>::new());
+}
+
+#[test]
+fn where_no_dead_letter_matches_nothing_changes() {
+    let mut bench = DlqFixture::on(BrokerKind::Kafka, "dlq_none");
+    // GIVEN an empty topic THEN there is nothing to do, and that is no failure
+    let actions = [&["replay"][..], &["discard", "--yes"]];
+    for action in actions {
+        let ended = bench.dlq(&[action, &["--all"]].concat());
+        ended.assert_done().assert_says(&["no dead letter matches state=open; 0 records read"]);
+    }
+    // GIVEN letters WHEN a filter means none of them
+    bench.write((0..3).map(|n| Spec::new(n, "k")));
+    for action in actions {
+        for (option, word, filter) in [
+            ("--key", "nobody", "key=nobody state=open"),
+            ("--error-class", "test.other", "error_class=test.other state=open"),
+            ("--state", "discarded", "state=discarded"),
+        ] {
+            let all: &[&str] = if option == "--state" { &["--all"] } else { &[] };
+            let ended = bench.dlq(&[action, &[option, word], all].concat());
+            let told = format!("no dead letter matches {filter}; 3 records read");
+            // THEN it says so, and that it has done nothing
+            ended.assert_done().assert_says(&[&told, "\"count\":0", "\"ended\":\"done\""]);
+            assert_eq!(ended.out, "", "{ended}");
+        }
+        let tally = bench.dlq(&[action, &["e", "--json"]].concat());
+        tally.assert_done().assert_says(&["\"matched\":0,\"done\":0"]);
+    }
+    // THEN all are open still, nothing was written, and nothing has arrived
+    let (open, ended) = bench.list_output(&[]);
+    assert_eq!(open.len(), 3);
+    ended.assert_says(&["3 records read"]);
+    assert_eq!(bench.site.reader().finish(), [[]]);
 }

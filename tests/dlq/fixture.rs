@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use walrelay::base::event::{Outbound, Position};
 use walrelay::base::lsn::Lsn;
-use walrelay::base::time::parse_rfc3339;
 use walrelay::config::{Config, Request};
-use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
-use walrelay::sink::log::{LogRead, ReadFrom};
+use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::{PublishError, SinkReport};
 use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::create_topic;
@@ -163,27 +161,6 @@ impl DlqFixture {
                 }
             }
             assert!(last.elapsed() < LIMIT, "{confirmed} of {sent} letters confirmed");
-        }
-    }
-
-    /// When letters were resolved, in microseconds, by the records themselves.
-    pub(crate) fn resolved_at(&self) -> Vec<i64> {
-        let address = &self.config.dead_letter.address;
-        let mut log = self.config.sink.log(address, ReadFrom::Beginning).unwrap();
-        let mut at = Vec::new();
-        loop {
-            match log.next(Duration::from_millis(20)).unwrap() {
-                LogRead::Entry(entry) => {
-                    let header = |wanted| entry.headers.iter().find(|(name, _)| name == wanted);
-                    if let Some((_, time)) = header(writer::RESOLVED_AT) {
-                        at.push(parse_rfc3339(std::str::from_utf8(time).unwrap()).unwrap());
-                    } else {
-                        assert!(header(writer::ERROR_CLASS).is_some(), "a foreign record");
-                    }
-                }
-                LogRead::Nothing => {}
-                LogRead::End => return at,
-            }
         }
     }
 

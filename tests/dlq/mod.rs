@@ -5,5 +5,4 @@ mod fixture;
 mod forged;
 mod many;
 mod of_consumer;
-mod pace;
 mod words;

@@ -1,17 +1,16 @@
 //! `walrelay dlq --from SERVICE.dlq`: dead letters that a consumer has written, and their way back to
 //! that consumer alone.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use walrelay::base::event::Outbound;
 use walrelay::config::Config;
-use walrelay::sink::{PublishError, SinkReport};
 use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use super::fixture::DlqFixture;
 use crate::dead_letters::fixture::{held, ids};
+use crate::sinks::test_relay::{Event, TestRelay};
 use crate::support::faults::{CliFixture, read};
 use crate::support::{LIMIT, on_both_brokers, shared_kafka, shared_rabbitmq};
 
@@ -58,40 +57,24 @@ impl Service {
 
     /// Writes dead letters with exactly these headers beside those of the event.
     fn write(&self, letters: &[(&str, Vec<(&str, String)>)]) {
-        let mut sink = self.config().sink.open(None).unwrap();
+        let mut relay = TestRelay::open(Arc::clone(&self.config().sink));
         let (exchange, topic) = match self.bench.site.kind() {
             BrokerKind::Kafka => (String::new(), self.dlq()),
             BrokerKind::RabbitMq => (format!("{}.dlx", self.name), self.topic.clone()),
         };
-        for (sequence, (id, own)) in letters.iter().enumerate() {
+        for (id, own) in letters {
             let theirs = [("id", (*id).to_owned()), ("lsn", "16/B374D848".to_owned())];
-            let headers: Vec<(&str, &[u8])> =
-                theirs.iter().chain(own).map(|(name, value)| (*name, value.as_bytes())).collect();
-            let event = Outbound {
-                exchange: &exchange,
-                topic: &topic,
-                key: Some(b"k"),
-                value: Some(b"{\"seq\": 1}"),
-                id,
-                event_type: Some("Test"),
-                content_type: Some("application/json"),
-                headers: &headers,
-                commit_unix_us: 1_795_266_631_000_000,
-                partition: None,
-            };
-            loop {
-                match sink.publish_alone(sequence as u64, &event) {
-                    Ok(()) => break,
-                    Err(PublishError::QueueFull) => {
-                        sink.poll(Instant::now(), LIMIT, &mut Vec::new())
-                    }
-                    Err(failed) => panic!("{failed:?}"),
-                }
-            }
-            let mut reports = Vec::new();
-            while !reports.contains(&SinkReport::Confirmed(sequence as u64)) {
-                sink.poll(Instant::now(), Duration::from_millis(5), &mut reports);
-            }
+            let headers = theirs.iter().chain(own);
+            let headers = headers.map(|(name, value)| ((*name).to_owned(), value.clone().into()));
+            let (exchange, headers) = (exchange.clone(), headers.collect());
+            let value = Some(b"{\"seq\": 1}".to_vec());
+            relay.publish(&Event {
+                exchange,
+                value,
+                headers,
+                ..Event::new(&topic, *id).keyed("k")
+            });
+            relay.settle();
         }
     }
 
@@ -186,28 +169,6 @@ fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kin
     assert_eq!(service.bench.records_read(), 0, "nothing is in the relay's own topic");
 }
 
-on_both_brokers!(a_replay_stops_when_the_consumer_fails_again, rabbitmq in soak);
-
-fn a_replay_stops_when_the_consumer_fails_again(kind: BrokerKind) {
-    let service = Service::new(kind, "dlq_from_again");
-    service.write(&[service.letter("c1", "consumer.permanent")]);
-    // GIVEN a replay whose only event is confirmed by the broker
-    let words = ["dlq", "replay", "--all", "--from", &service.dlq()];
-    let mut replay = service.bench.spawn(&words);
-    let is_replayed = || {
-        let state = ["--from", &service.dlq(), "--state", "replayed"];
-        !service.bench.ids(&state).is_empty()
-    };
-    replay.wait_until("the resolution", is_replayed);
-    // WHEN the consumer dead-letters it again
-    service.write(&[service.letter("c1", "consumer.permanent")]);
-    // THEN the replay has waited for that, and the letter is open
-    let ended = replay.wait_within(LIMIT);
-    let again = format!("walrelay dlq --from {} list", service.dlq());
-    ended.assert_fault(5, "dead-letter.comes-back", &["is a dead letter again", &again]);
-    assert_eq!(service.open(), ["c1"]);
-}
-
 #[test]
 fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     let service = Service::new(BrokerKind::RabbitMq, "dlq_from_large");
@@ -239,34 +200,6 @@ fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     // THEN it can be given up
     service.walrelay(&["discard", "c1", "--yes"]).assert_done();
     assert!(service.open().is_empty());
-}
-
-on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed, rabbitmq in soak);
-
-fn a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed(kind: BrokerKind) {
-    let service = Service::new(kind, "dlq_from_forged");
-    let forged = |id, topic: String, exchange: String| {
-        let mut letter = service.letter(id, "consumer.permanent");
-        for (name, value) in &mut letter.1 {
-            match *name {
-                "dlq-original-topic" => value.clone_from(&topic),
-                "dlq-original-exchange" => value.clone_from(&exchange),
-                _ => {}
-            }
-        }
-        letter
-    };
-    // GIVEN letters that lead to the topic of the relay, and to that of the consumer itself
-    let relay = &service.bench.site.name;
-    service.write(&[
-        forged("f1", format!("{relay}.dlq"), format!("{relay}.dlx")),
-        forged("f2", service.dlq(), format!("{}.dlx", service.name)),
-    ]);
-    // WHEN they are replayed THEN nothing is published
-    let ended = service.walrelay(&["replay", "--all"]);
-    ended.assert_fault(1, "dead-letter.unfit", &["2 would be published"]);
-    assert_eq!(service.open(), ["f1", "f2"]);
-    assert_eq!(service.bench.records_read(), 0);
 }
 
 on_both_brokers!(a_consumer_that_is_not_there_is_told, rabbitmq in soak);

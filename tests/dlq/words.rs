@@ -37,10 +37,3 @@ fn what_is_malformed_is_told_before_anything_is_read() {
     let both = scene.walrelay(&["dlq", "list", "--since", "x", "--state", "y"]);
     both.assert_fault(2, filter, &["--since", "--state"]);
 }
-
-#[test]
-fn help_has_examples() {
-    let scene = CliFixture::bare("dlq_help");
-    let help = scene.walrelay(&["dlq", "replay", "--help"]);
-    help.assert_done().assert_says(&["--rate 50/s", "--error-class", "stops at the first event"]);
-}

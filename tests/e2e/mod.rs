@@ -29,5 +29,4 @@ mod three_brokers;
 mod tour;
 mod two_servers;
 mod unread_log;
-mod unseen_peer;
 mod wal_senders;

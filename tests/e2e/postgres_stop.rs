@@ -6,41 +6,10 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, shared_kafka, until,
-    volume, whole_machine, window_is_full,
+    Fixture, LIMIT, half_machine, name_on, on_both_brokers, until, window_is_full,
 };
 
-const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
-
-#[test]
-#[ignore = "soak"]
-fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
-    let _machine = whole_machine();
-    let _repeatable = Repeatable::new("e2e::postgres_stop");
-    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, shared_kafka(), "postgres_stop");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    // GIVEN an idle relay, WHEN Postgres stops, THEN soon
-    // What a checkpoint has to write is the disk's time, and not the relay's.
-    site.execute("CHECKPOINT");
-    let idle = postgres.stop_fast(HEALTHY_LIMIT).unwrap();
-    postgres.start_again().unwrap();
-    relay.wait_ready(LIMIT).unwrap();
-    // GIVEN one under load, WHEN Postgres stops, THEN soon
-    let (events, seconds) = volume((6_000, 4), (30_000, 10));
-    let load = site.writers(events, Duration::from_secs(seconds));
-    let writers = std::thread::spawn(move || load.run().unwrap());
-    reader.wait_until(events / 6, LIMIT);
-    site.execute("CHECKPOINT");
-    let loaded = postgres.stop_fast(HEALTHY_LIMIT).unwrap();
-    postgres.start_again().unwrap();
-    writers.join().unwrap();
-    // THEN the relay has lived through both and all is there, once
-    let (verdict, _) = site.judge(&mut relay, reader);
-    println!("stopped in {idle:?} idle, {loaded:?} under load; {verdict}");
-    verdict.assert_exact(0);
-}
 
 on_both_brokers!(a_fast_shutdown_ends_although_the_broker_is_dead, rabbitmq in soak);
 

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use walrelay_harness::BrokerKind;
-use walrelay_harness::consumer::{Record, alter_topic, end_offsets};
+use walrelay_harness::consumer::{Record, end_offsets};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use crate::support::{Fixture, LIMIT, metric, shared_kafka, start, state, until};
@@ -35,15 +34,6 @@ fn narrow(site: &Fixture) -> RelayProcess {
 fn relay_config(site: &Fixture) -> RelayConfig {
     let extra = "[delivery]\nwindow_events_max = 500\n".into();
     RelayConfig { extra, ..site.config() }
-}
-
-/// One transaction of so many events of [`KEYS`] keys.
-fn insert_transaction(site: &Fixture, events: u64) {
-    site.execute(&format!(
-        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
-             jsonb_build_object('seq', n / {KEYS} + 1)
-         from generate_series(0, {events} - 1) n"
-    ));
 }
 
 /// Kills the relay once the topic holds so many records. The relay stands still while they are counted.
@@ -94,14 +84,13 @@ fn repeated<'r>(records: &'r [Record], starts: &[Ends]) -> Vec<&'r Record> {
     records.iter().filter(is_repeated).collect()
 }
 
-fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
+#[test]
+fn what_the_topic_holds_is_not_repeated() {
     const EVENTS: u64 = 40_000;
-    let site = Fixture::shared(name);
-    let kafka = shared_kafka().bootstrap();
-    alter_topic(&kafka, &site.name, "message.timestamp.type", timestamps).unwrap();
+    let site = Fixture::shared("look");
     let (mut relay, reader) = (narrow(&site), site.reader());
     // GIVEN one transaction, of which the slot knows nothing before its end
-    insert_transaction(&site, EVENTS);
+    site.insert_transaction(0, EVENTS, KEYS);
     // WHEN the relay is killed within it, again and again
     let starts = kill(&site, &mut relay, EVENTS as i64, |relay, ends| {
         if held(ends) >= EVENTS as i64 {
@@ -119,17 +108,6 @@ fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
     assert!(held(&starts[0]) < EVENTS as i64, "it was done before it was killed");
     assert_eq!(repeated(&records, &starts), Vec::<&Record>::new());
     verdict.assert_exact(verdict.duplicates);
-}
-
-#[test]
-#[ignore = "soak"]
-fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_broker() {
-    what_the_topic_holds_is_not_repeated("look_append_time", "LogAppendTime");
-}
-
-#[test]
-fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_publish() {
-    what_the_topic_holds_is_not_repeated("look_create_time", "CreateTime");
 }
 
 #[test]
@@ -173,26 +151,6 @@ fn equal_rows_with_equal_ids_are_all_there() {
 }
 
 #[test]
-#[ignore = "soak"]
-fn a_relay_that_finds_nothing_to_look_for_looks_at_nothing() {
-    let site = Fixture::on(BrokerKind::Kafka, "look_at_rest");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    site.insert_event("a", 1);
-    site.wait_confirmed(&mut relay, LIMIT);
-    // WHEN all was reported, and what follows was committed meanwhile
-    relay.sigterm().unwrap();
-    relay.wait_exit(LIMIT).unwrap();
-    site.insert_event("a", 2);
-    relay.restart().unwrap();
-    relay.wait_ready(LIMIT).unwrap();
-    site.insert_event("a", 3);
-    // THEN each comes once
-    let (verdict, _) = site.judge(&mut relay, reader);
-    verdict.assert_exact(0);
-    assert_eq!(known(&relay), Some(0.0));
-}
-
-#[test]
 fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it() {
     const EVENTS: u64 = 20_000;
     let site = Fixture::shared("look_after_peer");
@@ -210,7 +168,7 @@ fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it(
     relay.thaw().unwrap();
     until("a standby", LIMIT, || (state(&relay) == "standby").then_some(()));
     // WHEN the peer is killed within a transaction, of which the slot knows nothing before its end
-    insert_transaction(&site, EVENTS);
+    site.insert_transaction(0, EVENTS, KEYS);
     kill_at(&site, &mut peer, EVENTS as i64 / 2);
     let start = ends(&site);
     assert!(held(&start) < EVENTS as i64, "it was done before it was killed");

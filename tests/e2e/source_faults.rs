@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use walrelay_harness::load::Backlog;
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, shared_kafka,
-    until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, until, volume,
 };
 
 on_both_brokers!(a_living_relay_repeats_nothing_whatever_its_source_does, both in soak);
@@ -53,48 +51,4 @@ fn a_living_relay_repeats_nothing_whatever_its_source_does(kind: BrokerKind) {
     // A walsender that is terminated before the relay has taken its session over is no reconnect.
     assert!(reconnects >= f64::from(terminations / 2), "{reconnects}");
     verdict.assert_exact(0);
-}
-
-#[test]
-#[ignore = "soak"]
-fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
-    // GIVEN a relay that took over from one that was stopped, and has carried nothing itself
-    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, shared_kafka(), "crash_after_restart");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    Backlog::new(&site.url, 2_000).fill().unwrap();
-    site.wait_confirmed(&mut relay, LIMIT);
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
-    relay.restart().unwrap();
-    relay.wait_ready(LIMIT).unwrap();
-    // WHEN Postgres crashes and comes back with a slot that stands before all of it
-    postgres.crash().unwrap();
-    postgres.start_again().unwrap();
-    // THEN nothing of it is published again
-    let (verdict, _) = site.judge(&mut relay, reader);
-    println!("{verdict}");
-    verdict.assert_exact(0);
-}
-
-#[test]
-#[ignore = "soak"]
-fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
-    // GIVEN events that were confirmed, and a slot that Postgres has not saved since
-    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, shared_kafka(), "crash_and_kill");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    let rows = 2_000;
-    Backlog::new(&site.url, rows).fill().unwrap();
-    site.wait_confirmed(&mut relay, LIMIT);
-    // WHEN Postgres crashes, and the relay, the only one who knows, is killed
-    postgres.crash().unwrap();
-    relay.kill9().unwrap();
-    postgres.start_again().unwrap();
-    relay.restart().unwrap();
-    relay.wait_ready(LIMIT).unwrap();
-    // THEN nothing is lost; what the slot has forgotten comes again, as a repetition
-    let (verdict, _) = site.judge(&mut relay, reader);
-    println!("{verdict}");
-    verdict.assert_exact(rows);
 }

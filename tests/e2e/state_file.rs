@@ -8,10 +8,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
+use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
-use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::{Fixture, LIMIT, metric, name_on, on_both_brokers, until};
+use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until};
 
 const EVENTS: u64 = 6_000;
 const KEYS: u64 = 50;
@@ -22,7 +22,6 @@ const WINDOW_EVENTS: u64 = 200;
 const WRITTEN_OFFSET: u64 = 8 * 8;
 
 on_both_brokers!(what_was_confirmed_before_a_kill_is_not_repeated, rabbitmq in soak);
-on_both_brokers!(nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed, both in soak);
 
 /// A relay with a state file, and with nothing else that tells what was published: for want of their
 /// positions events are not looked for in their topic.
@@ -45,20 +44,11 @@ fn passed_over(relay: &RelayProcess) -> Option<u64> {
     metric(relay, "outbox_events_known_total{source=\"state_file\"}").map(|count| count as u64)
 }
 
-fn insert(site: &Fixture, from: u64, events: u64) {
-    let until = from + events;
-    site.execute(&format!(
-        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
-             jsonb_build_object('seq', n / {KEYS} + 1)
-         from generate_series({from}, {until} - 1) n"
-    ));
-}
-
 fn what_was_confirmed_before_a_kill_is_not_repeated(kind: BrokerKind) {
     let site = Fixture::on(kind, "marked");
     let (mut relay, reader) = (relay(&site), site.reader());
     // GIVEN one transaction, of which the slot knows nothing before its end
-    insert(&site, 0, EVENTS);
+    site.insert_transaction(0, EVENTS, KEYS);
     // WHEN the relay is killed within it, again and again
     for kill in 1..=KILLS {
         let wanted = kill * EVENTS / (KILLS + 1);
@@ -77,30 +67,4 @@ fn what_was_confirmed_before_a_kill_is_not_repeated(kind: BrokerKind) {
     // What was in flight is repeated, and nothing else.
     assert!(verdict.duplicates <= KILLS * WINDOW_EVENTS, "{verdict}");
     verdict.assert_exact(verdict.duplicates);
-}
-
-fn nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed(kind: BrokerKind) {
-    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, kind, &name_on(kind, "marked_crash"));
-    let (mut relay, reader) = (relay(&site), site.reader());
-    site.execute("checkpoint");
-    // GIVEN transactions that are confirmed and reported
-    for number in 0..20 {
-        insert(&site, number * 10, 10);
-    }
-    site.wait_confirmed(&mut relay, LIMIT);
-    // WHEN both are gone, and Postgres brings its slot back at an older position
-    relay.kill9().unwrap();
-    postgres.crash().unwrap();
-    postgres.start_again().unwrap();
-    let back = until("postgres", LIMIT, || site.confirmed());
-    relay.restart().unwrap();
-    relay.wait_ready(LIMIT).unwrap();
-    insert(&site, 200, 10);
-    // THEN nothing comes twice
-    let (verdict, _) = site.judge(&mut relay, reader);
-    // Postgres may have saved the slot meanwhile, so how much came again is not known.
-    println!("back at {back}, {:?} came again, {verdict}", passed_over(&relay));
-    verdict.assert_exact(0);
-    assert!(marks(&site) <= 210, "marked events were published again");
 }

@@ -86,8 +86,9 @@ fn a_gap_while_no_relay_runs_is_found_by_the_age_of_the_catalog_without_a_state_
     gap_while_no_relay_runs("stop_gap_age", false);
 }
 
-fn gap_under_a_living_relay(name: &str, has_state_file: bool) {
-    let scene = scene(name, has_state_file);
+#[test]
+fn a_gap_that_a_living_relay_finds_is_not_undone_by_a_restart() {
+    let scene = scene("stop_gap_living", true);
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     scene.insert("1", "{}");
@@ -107,17 +108,6 @@ fn gap_under_a_living_relay(name: &str, has_state_file: bool) {
     assert_eq!(scene.walrelay(&["resume", "--yes"]).code, 0);
     scene.insert("3", "{}");
     assert_eq!(keys(scene.carry(&[&scene.topic()])), ["1", "3"]);
-}
-
-#[test]
-fn a_gap_that_a_living_relay_finds_is_not_undone_by_a_restart() {
-    gap_under_a_living_relay("stop_gap_living", true);
-}
-
-#[test]
-#[ignore = "soak"]
-fn nor_without_a_state_file() {
-    gap_under_a_living_relay("stop_gap_topic", false);
 }
 
 #[test]

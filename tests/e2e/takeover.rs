@@ -4,24 +4,22 @@
 //! The order of the faults is drawn from the seed. Whoever streams is the one that is hurt; a cut
 //! walsender and a restart of Postgres leave it open who is faster.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::kit::Rng;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
-use walrelay_measure::numbers;
-use walrelay_measure::table::Table;
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, until,
-    volume, wait_looks,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, stop,
+    until, volume, wait_looks,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
 /// In place of the writers' own streams of random numbers.
 const ACTOR: u64 = 2_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Kill,
     Stop,
@@ -72,7 +70,7 @@ fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
     config.extra = "[delivery]\nstate_file = \"state\"\n".into();
     let relays = [site.relay_with(config.clone()), start(config, &format!("{name}_second"))];
     let reader = site.reader();
-    let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };
+    let mut pair = Pair { site: &site, relays, postgres };
     let load = site.writers(events, Duration::from_millis(events * 7 / 6));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN whoever streams is hurt again and again
@@ -82,7 +80,7 @@ fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
     // THEN both have lived through all of it, and everything is there in order
     let report = writers.join().unwrap();
     let streaming = pair.roles();
-    println!("{report:?}\n{}", pair.told());
+    println!("{report:?}");
     let (verdict, _) = site.judge(&mut pair.relays[streaming], reader);
     println!("{verdict}");
     verdict.assert_exact(verdict.duplicates);
@@ -103,8 +101,6 @@ struct Pair<'a> {
     site: &'a Fixture,
     relays: [RelayProcess; 2],
     postgres: Postgres,
-    /// From the moment the slot could be taken to a relay that is ready; whether it was the other.
-    times: Vec<(Fault, Duration, bool)>,
 }
 
 impl Pair<'_> {
@@ -131,48 +127,38 @@ impl Pair<'_> {
         let active = self.roles();
         let other = 1 - active;
         let reconnects = self.reconnects(active);
-        let began = match fault {
-            Fault::Kill => {
-                self.relays[active].kill9().unwrap();
-                Instant::now()
-            }
+        match fault {
+            Fault::Kill => self.relays[active].kill9().unwrap(),
             Fault::Stop => {
                 self.relays[active].sigterm().unwrap();
                 let code = self.relays[active].wait_exit(LIMIT).unwrap();
-                let began = Instant::now();
                 assert_eq!(code, 0, "{}", self.relays[active].tail(30));
-                began
             }
             Fault::Freeze => {
                 let before = self.holder();
                 self.relays[active].freeze().unwrap();
                 until("wal_sender_timeout", LIMIT, || (self.holder() != before).then_some(()));
-                Instant::now()
             }
             Fault::Cut => {
                 let site = self.site;
                 until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
-                Instant::now()
             }
             Fault::Restart => {
                 self.postgres.stop_fast(Duration::from_secs(10)).unwrap();
                 self.postgres.start_again().unwrap();
-                Instant::now()
             }
             Fault::Crash => {
                 self.postgres.crash().unwrap();
                 self.postgres.start_again().unwrap();
-                Instant::now()
             }
-        };
+        }
         let open = matches!(fault, Fault::Cut | Fault::Restart | Fault::Crash);
-        let holder = until("a takeover", LIMIT, || {
-            let ready = self.says(other, "ready").then_some(other);
-            // Until it has noticed the loss it reports itself ready.
-            let noticed = open && self.reconnects(active) > reconnects;
-            ready.or_else(|| (noticed && self.says(active, "ready")).then_some(active))
+        until("a takeover", LIMIT, || {
+            let is_ready = self.says(other, "ready")
+                // Until it has noticed the loss it reports itself ready.
+                || open && self.reconnects(active) > reconnects && self.says(active, "ready");
+            is_ready.then_some(())
         });
-        self.times.push((fault, began.elapsed(), holder == other));
         match fault {
             Fault::Kill | Fault::Stop => self.relays[active].restart().unwrap(),
             Fault::Freeze => self.relays[active].thaw().unwrap(),
@@ -192,31 +178,11 @@ impl Pair<'_> {
         ))
     }
 
-    fn told(&self) -> Table {
-        let mut table =
-            Table::new("Takeovers", ["fault", "count", "by the other", "median", "max"]);
-        let mut times = self.times.clone();
-        times.sort();
-        for group in times.chunk_by(|a, b| a.0 == b.0) {
-            let others = group.iter().filter(|(.., other)| *other).count();
-            let (median, max) = (group[group.len() / 2].1, group[group.len() - 1].1);
-            table.row([
-                format!("{:?}", group[0].0),
-                group.len().to_string(),
-                others.to_string(),
-                numbers::duration(median),
-                numbers::duration(max),
-            ]);
-        }
-        table
-    }
-
     /// A relay that has met peers still knows a move of the slot that no peer made.
     fn assert_a_foreign_advance_is_told(&mut self, streaming: usize) {
         let (site, name) = (self.site, &self.site.name);
         let standby = &mut self.relays[1 - streaming];
-        standby.sigterm().unwrap();
-        assert_eq!(standby.wait_exit(LIMIT).unwrap(), 0, "{}", standby.tail(20));
+        stop(standby);
         // Once a second look has begun, the relay knows what the first has shown: that the slot has
         // delivered everything.
         wait_looks(site, 1);

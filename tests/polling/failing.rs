@@ -4,7 +4,8 @@ use walrelay_harness::BrokerKind;
 
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::{
-    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, status, until,
+    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, status, stop,
+    until,
 };
 
 fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
@@ -142,8 +143,7 @@ fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_bac
     until("the other key", LIMIT, || (site.value(others) == "published").then_some(()));
     assert_eq!(statuses(&site), "in_progress 1, pending 1, published 1");
     // THEN a stop gives it back, with its attempts and its wait
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    stop(&mut relay);
     let given_back =
         "select (retry_count = 1 and next_retry_at > now() and status = 'pending')::text
                       from outbox order by position limit 1";

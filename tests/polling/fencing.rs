@@ -1,7 +1,6 @@
 //! A process publishes none of the rows that another one may have by now: it was frozen, or others have
 //! locked its rows, for longer than its lease.
 
-use std::collections::HashSet;
 use walrelay_harness::BrokerKind;
 
 use walrelay_harness::oracle;
@@ -32,10 +31,9 @@ fn relay_with_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> Rela
 /// All is stored, and no key ends with an old event. What was in flight may be there twice.
 #[track_caller]
 fn assert_nothing_stale(site: &Fixture, first: &RelayProcess) {
+    let (verdict, records) = site.compare(site.reader());
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
-    let records = site.reader().finish().swap_remove(0);
     assert_eq!(stale(&truth, &records), (0, 0), "{}", first.tail(30));
-    let verdict = oracle::check(&truth, &records, &HashSet::new());
     verdict.assert_exact(verdict.duplicates);
 }
 
@@ -103,9 +101,7 @@ fn a_locked_row_holds_up_its_claim_and_no_other() {
     assert_ne!(site.value("select count(*) from outbox where status = 'in_progress'"), "0");
     other.first_value("COMMIT").unwrap();
     wait_settled(&site, LIMIT);
-    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
-    let records = site.reader().finish().swap_remove(0);
-    oracle::check(&truth, &records, &HashSet::new()).assert_exact(0);
+    site.compare(site.reader()).0.assert_exact(0);
     drop(first);
 }
 

@@ -1,9 +1,7 @@
 //! Many processes on one table, brokers and databases that go away, and the way to the slot.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
-use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
@@ -15,9 +13,7 @@ use crate::support::{
 };
 
 fn judge(site: &Fixture, reader: Reader, duplicates_max: u64) {
-    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
-    let records = reader.finish().swap_remove(0);
-    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    let (verdict, _) = site.compare(reader);
     println!("{verdict}");
     verdict.assert_exact(duplicates_max);
 }
@@ -25,8 +21,7 @@ fn judge(site: &Fixture, reader: Reader, duplicates_max: u64) {
 fn stop(relay: &mut RelayProcess) {
     assert!(relay.is_running(), "{}", relay.tail(20));
     relay.wait_ready(LIMIT).unwrap();
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    crate::support::stop(relay);
 }
 
 #[test]

@@ -287,6 +287,16 @@ impl Fixture {
         ));
     }
 
+    /// Inserts one transaction of so many events of so many keys, from this number on.
+    pub(crate) fn insert_transaction(&self, from: u64, events: u64, keys: u64) {
+        let end = from + events;
+        self.execute(&format!(
+            "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {keys}, 'created',
+                 jsonb_build_object('seq', n / {keys} + 1)
+             from generate_series({from}, {end} - 1) n"
+        ));
+    }
+
     /// Terminates the slot's walsender; false when there is none, or no Postgres.
     pub(crate) fn terminate_walsender(&self) -> bool {
         let sql = format!(
@@ -355,6 +365,15 @@ impl Fixture {
     ) -> Vec<(Verdict, Vec<Record>)> {
         // A whole load may be left, behind a narrow window, on a machine that is busy.
         self.wait_confirmed(relay, 4 * LIMIT);
+        self.compare_each(reader)
+    }
+
+    /// Compares what is committed with what the broker holds now.
+    pub(crate) fn compare(&self, reader: Reader) -> (Verdict, Vec<Record>) {
+        self.compare_each(reader).swap_remove(0)
+    }
+
+    fn compare_each(&self, reader: Reader) -> Vec<(Verdict, Vec<Record>)> {
         let truth = oracle::read_truth(&self.url, "public.outbox").unwrap();
         let held = reader.finish();
         let judged = held.into_iter().map(|records| {
@@ -378,6 +397,13 @@ pub(crate) fn start(config: RelayConfig, name: &str) -> RelayProcess {
 
 pub(crate) fn metric(relay: &RelayProcess, name: &str) -> Option<f64> {
     relay.metrics().ok()?.get(name).copied()
+}
+
+/// Stops it as an operator would; it must settle and exit 0.
+#[track_caller]
+pub(crate) fn stop(relay: &mut RelayProcess) {
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
 }
 
 /// The state that `/metrics` shows; empty while the relay does not answer.

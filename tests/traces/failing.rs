@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use walrelay_harness::BrokerKind;
-use walrelay_harness::collector::{Collector, Span, StatusCode};
+use walrelay_harness::collector::{Collector, StatusCode};
 use walrelay_harness::proc;
 use walrelay_measure::numbers;
 
-use super::fixture::{by_event, hex, of, stop, traced};
+use super::fixture::{by_event, hex, of, traced};
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::read;
-use crate::support::{Fixture, LIMIT, metric, until};
+use crate::support::{Fixture, LIMIT, metric, stop};
 
 /// The queue of spans, and one batch.
 const SPANS_KEPT_MAX: f64 = 8192.0 + 512.0;
@@ -21,39 +21,6 @@ fn traced_case(kind: BrokerKind, name: &str, delivery: &str) -> (DeadLetterFixtu
     let mut case = DeadLetterFixture::on(kind, name, delivery, "");
     case.config.extra += &traced(&collector.url(), "");
     (case, collector)
-}
-
-#[track_caller]
-fn assert_retries(span: &Span, at_least: u32) {
-    let retries: u32 = of(span, "event.retry_count").parse().unwrap();
-    assert!(retries >= at_least, "{retries}");
-}
-
-#[test]
-#[ignore = "soak"]
-fn a_span_counts_the_attempts_after_the_first() {
-    let delivery = "attempts_max = 1000\nbackoff_cap = \"100ms\"\n";
-    let (case, collector) = traced_case(BrokerKind::Kafka, "trace_retry", delivery);
-    let mut relay = case.relay();
-    // GIVEN an event that has no route for a while, and one that has
-    let good = case.insert_one(&case.site.name, "good", 1);
-    let lost = case.insert_one(&case.lost(), "lost", 1);
-    until("two retries", LIMIT, || {
-        metric(&relay, "outbox_retries_total").filter(|retries| *retries >= 2.0)
-    });
-    // WHEN it gets one
-    case.site.open_route(&case.lost());
-    case.site.wait_confirmed(&mut relay, LIMIT);
-    stop(&mut relay);
-    // THEN its span is one, from the first attempt to the last
-    let spans = by_event(&collector);
-    assert_eq!(of(&spans[&good], "event.retry_count"), "0");
-    let span = &spans[&lost];
-    assert_retries(span, 2);
-    assert_eq!(of(span, "outbox.outcome"), "published");
-    assert!(span.status.is_none());
-    // THEN the log line of the retry names the trace
-    assert!(relay.said(&hex(&span.trace_id)), "{}", relay.tail(30));
 }
 
 #[test]
@@ -86,29 +53,6 @@ fn the_span_of_a_dead_letter_is_an_error_with_its_class() {
         // THEN the log line of the dead letter names the trace
         assert!(relay.said(&hex(&span.trace_id)), "{}", relay.tail(30));
     }
-}
-
-#[test]
-fn a_rebuilt_sink_makes_no_second_span() {
-    // GIVEN an event for which Kafka refuses its whole batch, so that a new sink gets all events again
-    let (case, collector) = traced_case(BrokerKind::Kafka, "trace_rebuilt", "");
-    let name = case.site.name.clone();
-    case.insert(&name, 0..10, 0, 500);
-    let large = case.site.value(&format!(
-        "insert into outbox values (gen_random_uuid(), '{name}', 'k3', 'created',
-         jsonb_build_object('x', repeat('y', 1500000))) returning id"
-    ));
-    case.insert(&name, 0..10, 500, 500);
-    let mut relay = case.relay();
-    case.site.wait_confirmed(&mut relay, LIMIT);
-    stop(&mut relay);
-    // THEN each has one span, and no attempt is counted for what was not its fault
-    let spans = by_event(&collector);
-    assert_eq!(spans.len(), 1001);
-    let (dead, published): (Vec<_>, Vec<_>) =
-        spans.iter().partition(|(_, span)| of(span, "outbox.outcome") == "dead_lettered");
-    assert!(published.iter().all(|(_, span)| of(span, "event.retry_count") == "0"));
-    assert_eq!(dead.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [&large]);
 }
 
 #[test]

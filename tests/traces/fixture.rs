@@ -8,7 +8,7 @@ use walrelay_harness::rabbit::Rabbit;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use crate::support::faults::read;
-use crate::support::{Fixture, LIMIT, shared_rabbitmq};
+use crate::support::{Fixture, LIMIT, shared_rabbitmq, stop};
 
 /// The example of the W3C's specification.
 pub(crate) const ROW: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -75,12 +75,6 @@ impl TraceFixture {
 /// The section `[tracing]`.
 pub(crate) fn traced(url: &str, more: &str) -> String {
     format!("[tracing]\nendpoint = \"{url}\"\n{more}\n")
-}
-
-#[track_caller]
-pub(crate) fn stop(relay: &mut RelayProcess) {
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
 }
 
 /// One span for each event.

@@ -4,4 +4,3 @@ mod failing;
 pub(crate) mod fixture;
 mod off;
 mod published;
-mod sampling;

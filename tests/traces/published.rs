@@ -90,26 +90,6 @@ fn assert_span(case: &TraceFixture, span: &Span, id: &str) {
 }
 
 #[test]
-fn the_variables_of_opentelemetry_are_enough() {
-    let case = TraceFixture::on(BrokerKind::Kafka, "trace_otel");
-    let mut config = case.site.config();
-    for (name, value) in [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", case.collector.url()),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue".to_owned()),
-        ("OTEL_SERVICE_NAME", "shop".to_owned()),
-    ] {
-        config.env.push((name.to_owned(), value));
-    }
-    let relay = case.site.relay_with(config);
-    let id = case.insert("k", None);
-    assert_eq!(case.spans(relay).into_keys().collect::<Vec<_>>(), [id]);
-    let received = case.collector.received();
-    let resource = received.resources[0].resource.as_ref().unwrap();
-    assert_eq!(attribute(&resource.attributes, "service.name").as_deref(), Some("shop"));
-    assert_eq!(received.requests[0].header("x-tenant"), Some("blue"));
-}
-
-#[test]
 fn with_debeziums_preset_a_record_has_no_context_and_its_event_a_span() {
     let case = TraceFixture::on(BrokerKind::Kafka, "trace_debezium");
     let mut config = case.config("");
