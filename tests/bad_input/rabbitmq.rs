@@ -116,39 +116,6 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
 }
 
 #[test]
-fn a_section_that_contradicts_itself_is_told_at_once_and_quotes_no_url() {
-    let mut scene = CliFixture::waiting("rabbit_config");
-    scene.sink = sink("amqp://u:canary/x@mq/v")
-        + "ca_file = \"ca.pem\"\nexchange_type = \"topc\"\nauth = \"extern\"\nheartbeat = \"10\"\n\
-           queue_typ = \"quorum\"\nmanagement_url = \"canary\"\n";
-    let words = [
-        "sink.rabbitmq.url: falls apart",
-        "percent-encode",
-        "sink.rabbitmq.exchange_type: \"topc\"",
-        "did you mean \"external\"?",
-        "sink.rabbitmq.heartbeat",
-        "did you mean `queue_type`?",
-        "sink.rabbitmq.management_url was removed: walrelay does not use the management API",
-        "remove the key; an event for which no queue is bound is returned by the broker",
-    ];
-    let ended = scene.assert_refused(2, "config.bad-value", &words);
-    assert!(!ended.all().contains("canary"), "{ended}");
-    scene.sink = sink("amqp://u:canary@mq/v?heartbeat=5") + "server_name = \"mq\"\n";
-    scene.assert_refused(
-        2,
-        "config.bad-value",
-        &["instead of heartbeat write heartbeat = \"10s\""],
-    );
-    scene.sink = sink("amqp://u:canary@mq/v") + "cert_file = \"c\"\nauth = \"external\"\n";
-    let words = ["cert_file: has no effect", "auth: \"external\" needs TLS"];
-    scene.assert_refused(2, "config.bad-value", &words);
-    scene.sink = sink("amqp://u:canary@mq1,mq2:1/v");
-    let shown = scene.walrelay(&["config", "show"]);
-    shown.assert_done().assert_says(&["url = \"amqp://u:***@mq1,mq2:1/v\""]);
-    assert!(!shown.all().contains("canary"), "{shown}");
-}
-
-#[test]
 fn a_route_that_amqp_cannot_carry_is_told_with_its_key() {
     let mut scene = CliFixture::waiting("rabbit_route");
     scene.sink = sink("amqp://mq/v");

@@ -49,21 +49,6 @@ fn a_server_that_is_not_to_be_trusted_is_told_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_with_its_key() {
-    let mut scene = waiting("rabbit_tls_files");
-    let (broker, good) = (shared(), scene.sink.clone());
-    scene.sink = good.replace(&broker.file("ca.crt"), "/nonexistent/ca.pem");
-    let words = ["sink.rabbitmq.ca_file /nonexistent/ca.pem", "No such file"];
-    scene.assert_refused(5, "sink.tls-settings", &words);
-    let cert = broker.file("client.crt");
-    scene.sink = format!("{good}cert_file = {cert:?}\nkey_file = {cert:?}\n");
-    scene.assert_refused(5, "sink.tls-settings", &["sink.rabbitmq.key_file", "no unencrypted PEM"]);
-    let key = broker.file("stranger.key");
-    scene.sink = format!("{good}cert_file = {cert:?}\nkey_file = {key:?}\n");
-    scene.assert_refused(5, "sink.tls-settings", &["sink.rabbitmq.key_file", "stranger.key"]);
-}
-
-#[test]
 fn a_client_certificate_that_is_not_trusted_or_names_nobody_is_told() {
     let mut scene = waiting("rabbit_tls_client");
     let (broker, good) = (shared(), scene.sink.clone());

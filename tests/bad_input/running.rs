@@ -58,16 +58,3 @@ fn a_row_filter_that_is_put_on_stops_the_relay() {
     scene.walrelay(&["run"]).assert_fault_of(4, &codes, &["publication walrelay"]);
     assert_eq!(scene.slot_state(), before);
 }
-
-#[test]
-fn a_table_that_is_taken_out_stops_the_relay() {
-    let (scene, relay) = carrying("run_table_out");
-    scene.sql("ALTER PUBLICATION walrelay DROP TABLE outbox");
-    scene.insert("2", "{}");
-    relay.wait().assert_fault(
-        4,
-        "publication.table-missing",
-        &["does not contain public.outbox", "ADD TABLE"],
-    );
-    assert_eq!(read(&[&scene.topic()]).len(), 1);
-}

@@ -7,32 +7,6 @@ use crate::support::faults::CliFixture;
 const CANARY: &str = "c4n4ry-p4ssw0rd";
 
 #[test]
-fn a_server_that_does_not_log_what_is_needed_is_told_how_to() {
-    // From 19 on `replica` is enough.
-    let settings = vec![("wal_level".to_owned(), "replica".to_owned())];
-    let options = PostgresOptions { settings, version: Some(17), ..Default::default() };
-    let postgres = Postgres::start(options).unwrap();
-    let scene = CliFixture::on(&postgres, "server_level");
-    let words = ["wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart"];
-    scene.walrelay(&["run"]).assert_fault(4, "source.wal-level", &words);
-    scene.walrelay(&["init"]).assert_fault(4, "source.wal-level", &words);
-    scene.walrelay(&["check"]).assert_says(&["✗ wal_level is replica", "[source.wal-level]"]);
-    assert_eq!(scene.sql("SELECT count(*) FROM pg_publication"), "0", "init made half of it");
-}
-
-#[test]
-fn a_role_that_may_not_replicate_is_told_who_may_give_it() {
-    let mut scene = CliFixture::waiting("server_role");
-    scene.sql("CREATE ROLE \"plain role\" LOGIN");
-    scene.url = scene.url.replace("postgres@", "plain%20role@");
-    let words = ["role plain role may not replicate", "ALTER ROLE \"plain role\" REPLICATION;"];
-    scene.assert_refused(4, "source.role", &words);
-    // WHEN it is given THEN nothing more is needed
-    scene.sql("ALTER ROLE \"plain role\" REPLICATION");
-    assert_eq!(scene.carry(&[&scene.topic()]).len(), 1);
-}
-
-#[test]
 fn a_wrong_password_is_told_and_never_printed() {
     let hba = "host all walrelay 127.0.0.1/32 scram-sha-256\nhost all nobody 127.0.0.1/32 reject";
     let options = PostgresOptions { hba: Some(hba.into()), ..Default::default() };
@@ -84,15 +58,6 @@ fn a_wrong_password_is_told_and_never_printed() {
         "source.pg-hba",
         &["host \"server_password\" \"nobody\" 127.0.0.1/32 scram-sha-256"],
     );
-}
-
-#[test]
-fn a_database_or_a_role_that_is_not_there_is_told() {
-    let mut scene = CliFixture::waiting("server_database");
-    scene.url = scene.url.replace("/server_database", "/no_such_db");
-    scene.assert_refused(4, "source.no-database", &["createdb no_such_db"]);
-    scene.url = scene.url.replace("postgres@", "no_such_role@");
-    scene.assert_refused(4, "source.login", &["CREATE ROLE \"no_such_role\" LOGIN REPLICATION"]);
 }
 
 #[test]

@@ -16,39 +16,6 @@ fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
 }
 
 #[test]
-fn a_slot_of_another_plugin_or_database_is_left_alone() {
-    let scene = CliFixture::waiting("slot_theirs");
-    let name = &scene.name;
-    let replace = |sql: &str| {
-        scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
-        scene.sql(sql);
-    };
-    replace(&format!("SELECT pg_create_logical_replication_slot('{name}', 'test_decoding')"));
-    let words = [
-        "slot slot_theirs uses plugin test_decoding, not pgoutput",
-        "choose another name in source.slot",
-    ];
-    scene.assert_refused(3, "slot.plugin", &words);
-    replace(&format!("SELECT pg_create_physical_replication_slot('{name}')"));
-    scene.assert_refused(3, "slot.physical", &["is physical, not logical"]);
-    // WHEN it is of another database
-    scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
-    let other = CliFixture::bare("slot_others_db");
-    other.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
-    scene.assert_refused(
-        3,
-        "slot.database",
-        &["belongs to database slot_others_db, not to slot_theirs"],
-    );
-    // THEN init does not touch it either
-    let before = scene.slot_state();
-    let ended = scene.walrelay(&["init"]);
-    assert_eq!(ended.code, 1, "{ended}");
-    ended.assert_says(&["[slot.database]"]);
-    assert_eq!(scene.slot_state(), before);
-}
-
-#[test]
 fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
     let scene = CliFixture::waiting("slot_dropped");
     scene.sql("SELECT pg_drop_replication_slot('slot_dropped')");
@@ -58,27 +25,6 @@ fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
         "events written since it vanished are not in the new one",
     ];
     scene.assert_refused(3, "slot.missing", &words);
-    assert_eq!(scene.slot_state(), "");
-}
-
-#[test]
-fn a_slot_that_is_dropped_while_the_relay_is_cut_off_is_told() {
-    let scene = CliFixture::ready("slot_dropped_live");
-    let mut relay = scene.spawn(&["run"]);
-    scene.wait_streaming(&mut relay);
-    let drop = "DO $$ BEGIN
-        LOOP
-            BEGIN
-                PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots
-                    WHERE slot_name = 'slot_dropped_live' AND active;
-                PERFORM pg_drop_replication_slot('slot_dropped_live');
-                EXIT;
-            EXCEPTION WHEN object_in_use THEN NULL;
-            END;
-        END LOOP;
-    END $$";
-    scene.sql(drop);
-    relay.wait().assert_fault(3, "slot.missing", &["slot_dropped_live does not exist"]);
     assert_eq!(scene.slot_state(), "");
 }
 
@@ -105,27 +51,6 @@ fn a_lost_slot_is_told_and_the_way_out_works() {
     scene.insert("2", "{}");
     let records = scene.carry(&[&scene.topic()]);
     assert_eq!(records.iter().map(|r| r.key().unwrap()).collect::<Vec<_>>(), ["2"]);
-}
-
-#[test]
-fn when_all_slots_are_taken_they_are_named() {
-    let postgres = own_postgres(&[("max_replication_slots", "1")]);
-    let scene = CliFixture::on(&postgres, "slot_full");
-    scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text, type text)");
-    scene.publish("TABLE outbox");
-    scene.sql("SELECT pg_create_physical_replication_slot('greedy')");
-    let words =
-        ["max_replication_slots", "greedy", "SELECT pg_catalog.pg_drop_replication_slot('NAME')"];
-    scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.none-free", &words);
-    scene.walrelay(&["init"]).assert_fault(3, "slot.none-free", &words);
-    let ended = scene.walrelay(&["run"]);
-    ended.assert_fault_of(3, &["slot.none-free", "slot.missing"], &[]);
-    scene.walrelay(&["check"]).assert_says(&[
-        "all 1 replication slots are in use",
-        "greedy",
-        "[slot.none-free]",
-    ]);
-    assert_eq!(scene.sql("SELECT slot_name FROM pg_replication_slots"), "greedy");
 }
 
 #[test]

@@ -45,31 +45,6 @@ fn columns_of_any_name_play_the_parts() {
 }
 
 #[test]
-fn headers_of_the_row_are_text_or_json() {
-    let scene = CliFixture::ready("columns_headers");
-    let name = &scene.name;
-    scene.sql(&format!(
-        r#"INSERT INTO outbox (aggregatetype, aggregateid, type, headers) VALUES
-           ('{name}', '1', 'T', '{{"s": "ü \"q\"", "n": 1.50, "b": true, "o": {{"k": [1, null]}}, "e": ""}}'),
-           ('{name}', '2', 'T', '{{"id": "forged", "lsn": "forged"}}'),
-           ('{name}', '3', 'T', '{{}}')"#
-    ));
-    let records = scene.carry(&[&scene.topic()]);
-    assert_eq!(records.len(), 3);
-    let header = |name| records[0].header(name);
-    assert_eq!(
-        (header("s"), header("n"), header("b")),
-        (Some("ü \"q\""), Some("1.50"), Some("true"))
-    );
-    assert_eq!((header("o"), header("e")), (Some(r#"{"k": [1, null]}"#), Some("")));
-    // THEN a row cannot take the place of the event id
-    assert_ne!(records[1].header("id"), Some("forged"));
-    assert_ne!(records[1].header("lsn"), Some("forged"));
-    assert_eq!(records[1].headers.len(), 4, "{:?}", records[1].header_names());
-    assert_eq!(records[2].header_names(), ["id", "event_type", "commit_ts", "lsn"]);
-}
-
-#[test]
 fn a_column_may_name_the_partition() {
     let mut scene = CliFixture::bare("columns_partition");
     scene.sql("CREATE TABLE public.outbox (id int, aggregateid text, payload text, part int)");

@@ -8,7 +8,6 @@ use walrelay_harness::consumer::end_offsets;
 
 use crate::support::faults::{CliFixture, Ended, brokers};
 use crate::support::session::Session;
-use crate::support::shared_postgres;
 
 /// The findings of `check --json`, as level and topic.
 fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
@@ -211,49 +210,6 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
         "slot.missing",
         &["nothing to drop"],
     );
-}
-
-#[test]
-fn a_slot_in_use_is_not_dropped() {
-    let scene = CliFixture::ready("commands_active");
-    let mut relay = scene.spawn(&["run"]);
-    scene.wait_streaming(&mut relay);
-    for how in ["--yes", "--dry-run"] {
-        let ended = scene.walrelay(&["slot", "drop", how]);
-        ended.assert_fault(3, "slot.active", &["is being read by pid", "stop that relay first"]);
-    }
-    assert_ne!(scene.slot_state(), "");
-    relay.stop();
-}
-
-#[test]
-fn the_configuration_is_shown_with_origins_and_without_secrets() {
-    let mut scene = CliFixture::bare("commands_config");
-    scene.url = scene.url.replace("postgres@", "postgres:c4n4ry@");
-    scene.sink.push_str("properties = { \"sasl.password\" = \"c4n4ry\", \"linger.ms\" = \"1\" }\n");
-    scene.env = vec![("WALRELAY_DELIVERY__ATTEMPTS_MAX".into(), "7".into())];
-    let shown = scene.walrelay(&["config", "show", "--set", "delivery.backoff_cap=9s"]);
-    shown.assert_done().assert_says(&[
-        "attempts_max = 7",
-        "WALRELAY_DELIVERY__ATTEMPTS_MAX",
-        "backoff_cap = \"9s\"",
-        "walrelay.toml:2",
-    ]);
-    assert!(!shown.all().contains("c4n4ry"), "{shown}");
-    let json = scene.walrelay(&["config", "show", "-o", "json"]);
-    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
-    assert_eq!(value["delivery.attempts_max"]["value"], 7);
-    assert_eq!(value["delivery.attempts_max"]["origin"], "WALRELAY_DELIVERY__ATTEMPTS_MAX");
-    assert_eq!(value[r#"sink.kafka.properties."sasl.password""#]["value"], "***");
-    assert!(!json.all().contains("c4n4ry"), "{json}");
-    // THEN an example is a configuration that is understood
-    let example = scene.walrelay(&["config", "example", "--sink", "file"]);
-    example.assert_done().assert_says(&["[source]", "kind = \"file\""]);
-    // THEN the schema is one of JSON that knows the keys
-    let schema = scene.walrelay(&["config", "schema"]);
-    let value: Value = serde_json::from_str(&schema.assert_done().out).unwrap();
-    assert!(value["$schema"].as_str().unwrap().contains("json-schema.org"));
-    assert_eq!(value["properties"]["source"]["properties"]["slot"]["type"], "string");
 }
 
 #[test]

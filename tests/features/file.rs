@@ -144,16 +144,3 @@ fn dead_letters_go_to_a_second_file_which_jq_reads() {
     scene.extra = "[delivery]\non_dead_letter = \"park_key\"\n".into();
     scene.assert_refused(2, "config.conflict", &["on_dead_letter", "a file are not read"]);
 }
-
-#[test]
-fn what_keeps_the_file_from_being_written_is_told_before_the_first_event() {
-    let mut scene = scene("file_faults");
-    scene.insert("a", "{}");
-    let path = |file: &str| format!("[sink]\nkind = \"file\"\n[sink.file]\npath = {file:?}\n");
-    scene.sink = path("/nowhere/events.jsonl");
-    scene.assert_refused(5, "sink.file-unusable", &["No such file", "mkdir -p /nowhere"]);
-    scene.sink = path(&scene.folder().display().to_string());
-    scene.assert_refused(5, "sink.file-unusable", &["cannot be used", "set sink.file.path"]);
-    scene.sink = path("outbox.dlq.jsonl");
-    scene.assert_refused(2, "config.conflict", &["dead letters", "dead_letter.topic"]);
-}

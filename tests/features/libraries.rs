@@ -93,54 +93,6 @@ fn tables_are_detected_and_relayed_as_their_libraries_write_them() {
     }
 }
 
-#[test]
-fn a_declared_row_filter_is_the_one_of_the_publication_and_no_other() {
-    let mut scene = CliFixture::bare("row_filter");
-    scene.make_topic(&scene.topic(), 1);
-    scene.source = "[[source.outbox]]\ntable = \"public.outbox\"\nwhere = \"type NOT IN ('x', 'y') AND aggregateid LIKE 'k%'\"".into();
-    // GIVEN a publication that init has made
-    scene.walrelay(&["init"]).assert_done();
-    scene.walrelay(&["check"]).assert_done();
-    let write = |id: &str, kind: &str| {
-        scene.sql(&format!(
-            "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
-             VALUES ('row_filter', '{id}', '{kind}', '{{}}')"
-        ));
-    };
-    write("k1", "x");
-    write("k2", "a");
-    write("m1", "a");
-    let records = scene.carry(&[&scene.topic()]);
-    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
-    assert_eq!(keys, ["k2"]);
-    // WHEN another filter is there, and when there is none, THEN it is refused and the SQL mends it
-    for (filter, code, what) in [
-        (
-            " WHERE (type <> 'x')",
-            "publication.row-filter",
-            "has the row filter (type <> 'x'::text)",
-        ),
-        ("", "table.unfiltered", "has no row filter on public.outbox"),
-    ] {
-        scene.sql(&format!("ALTER PUBLICATION walrelay SET TABLE outbox{filter}"));
-        let check = scene.walrelay(&["check"]);
-        assert_eq!(check.code, 1, "{check}");
-        check.assert_says(&[code, what]);
-        let all = check.all();
-        let (_, sql) = all.split_once("BEGIN;").unwrap();
-        let (sql, _) = sql.split_once("COMMIT;").unwrap();
-        scene.sql(&format!("BEGIN;{sql}COMMIT;"));
-        // The relay has seen the publication before, and rows could be missing meanwhile.
-        scene.walrelay(&["resume", "--yes"]).assert_done();
-        scene.walrelay(&["check"]).assert_done();
-    }
-    // A condition that the configuration does not declare any more is refused, too.
-    scene.source = "[[source.outbox]]\ntable = \"public.outbox\"".into();
-    scene
-        .walrelay(&["check"])
-        .assert_says(&["publication.row-filter", "declare it in [[source.outbox]]"]);
-}
-
 /// The texts in the fences of docs/existing-outbox.md behind this mark, in order.
 fn fences(mark: &str) -> Vec<String> {
     let page = include_str!("../../docs/existing-outbox.md");
