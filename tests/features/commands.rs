@@ -8,6 +8,7 @@ use walrelay_harness::consumer::end_offsets;
 
 use crate::support::faults::{CliFixture, Ended, brokers};
 use crate::support::session::Session;
+use crate::support::shared_postgres;
 
 /// The findings of `check --json`, as level and topic.
 fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {

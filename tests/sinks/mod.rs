@@ -5,7 +5,7 @@ mod amqp;
 mod conformance;
 mod reading;
 pub(crate) mod section;
-mod test_relay;
+pub(crate) mod test_relay;
 /// The broker that unit tests hold, so that the suite tells whether it is like the others.
 #[allow(dead_code, reason = "unit tests use the rest")]
 #[path = "../../src/sink/testing.rs"]

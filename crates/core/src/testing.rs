@@ -45,11 +45,6 @@ impl Sink for IdleSink {
     }
 }
 
-/// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
-pub(crate) fn volume<T>(usual: T, soak: T) -> T {
-    if std::env::var_os("WALRELAY_SOAK").is_some_and(|value| value == "1") { soak } else { usual }
-}
-
 pub(crate) fn dead_letter_writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
     writer(settings)
