@@ -422,63 +422,38 @@ fn a_missing_topic_is_asked_for_now_and_then_and_its_key_waits() {
 }
 
 #[test]
-fn an_event_for_a_missing_topic_is_held_while_an_answer_may_come() {
-    let mut world = World::warm();
-    let publish = |world: &mut World, sequence| {
-        world.now += Duration::from_millis(10);
-        world.poll();
-        event("gone", "a", |event| world.sink.publish(sequence, event))
-    };
-    world.cluster.borrow_mut().refused.insert("gone".to_owned(), Code::UnknownTopic);
-    world.cluster.borrow_mut().is_answering = true;
-    // WHEN the topic is found THEN the event is taken
-    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
-    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
-    world.cluster.borrow_mut().refused.clear();
-    assert_eq!(publish(&mut world, 3), Ok(()));
-    assert_eq!(world.taken(ProducerKind::Normal), [3]);
-    world.confirm(3);
-    world.poll();
-    // WHEN it is still missing then THEN the event has failed
-    world.now += Duration::from_secs(1);
-    world.cluster.borrow_mut().refused.insert("gone".to_owned(), Code::UnknownTopic);
-    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
-    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
-    assert_eq!(publish(&mut world, 4), Ok(()));
-    let failures: Vec<_> = world.poll().iter().filter_map(failed).collect();
-    assert_eq!(failures, [(4, Disposition::Transient)]);
-    assert_eq!(world.cluster.borrow().metadata_requests, 2);
-}
-
-#[test]
-fn an_event_for_a_partition_that_is_not_known_yet_is_held_while_an_answer_may_come() {
-    let mut world = World::warm();
-    let publish = |world: &mut World, sequence| {
-        world.now += Duration::from_millis(10);
-        world.poll();
-        let publish = |event: &Outbound<'_>| {
-            world.sink.publish(sequence, &Outbound { partition: Some(6), ..*event })
+fn an_event_for_a_missing_topic_or_partition_is_held_while_an_answer_may_come() {
+    for (code, partition) in [(Code::UnknownTopic, None), (Code::UnknownPartition, Some(6))] {
+        let mut world = World::warm();
+        let publish = |world: &mut World, sequence| {
+            world.now += Duration::from_millis(10);
+            world.poll();
+            let publish = |event: &Outbound<'_>| {
+                world.sink.publish(sequence, &Outbound { partition, ..*event })
+            };
+            event("gone", "a", publish)
         };
-        event("wider", "a", publish)
-    };
-    let refused = ("wider".to_owned(), Code::UnknownPartition);
-    world.cluster.borrow_mut().refused.extend([refused.clone()]);
-    world.cluster.borrow_mut().is_answering = true;
-    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
-    assert_eq!(world.cluster.borrow().metadata_requests, 1);
-    // WHEN the client has heard of it THEN the event is taken
-    world.cluster.borrow_mut().refused.clear();
-    assert_eq!(publish(&mut world, 3), Ok(()));
-    world.confirm(3);
-    world.poll();
-    // WHEN the topic does not have it THEN the event has failed
-    world.cluster.borrow_mut().refused.extend([refused]);
-    world.now += Duration::from_secs(1);
-    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
-    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
-    assert_eq!(publish(&mut world, 4), Ok(()));
-    let failures: Vec<_> = world.poll().iter().filter_map(failed).collect();
-    assert_eq!(failures, [(4, Disposition::Transient)]);
+        world.cluster.borrow_mut().refused.insert("gone".to_owned(), code);
+        world.cluster.borrow_mut().is_answering = true;
+        // WHEN it is found THEN the event is taken
+        assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
+        assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
+        assert_eq!(world.cluster.borrow().metadata_requests, 1);
+        world.cluster.borrow_mut().refused.clear();
+        assert_eq!(publish(&mut world, 3), Ok(()));
+        assert_eq!(world.taken(ProducerKind::Normal), [3]);
+        world.confirm(3);
+        world.poll();
+        // WHEN it is still missing then THEN the event has failed
+        world.now += Duration::from_secs(1);
+        world.cluster.borrow_mut().refused.insert("gone".to_owned(), code);
+        assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+        assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+        assert_eq!(publish(&mut world, 4), Ok(()));
+        let failures: Vec<_> = world.poll().iter().filter_map(failed).collect();
+        assert_eq!(failures, [(4, Disposition::Transient)]);
+        assert_eq!(world.cluster.borrow().metadata_requests, 2);
+    }
 }
 
 #[test]
