@@ -131,7 +131,7 @@ fn extract(route: Route, forms: &[Form]) -> Result<Owned, RowError> {
     extract_with(&plan, forms, &mut ExtractScratch::default())
 }
 
-/// What is left of a row that is no event.
+/// The rest of a row that is no event.
 fn salvage(route: Route, forms: &[Form]) -> Owned {
     let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
     let bytes = insert(7, forms);
