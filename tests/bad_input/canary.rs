@@ -54,15 +54,7 @@ fn talkative(kind: BrokerKind, collector: &Collector) -> DeadLetterFixture {
     config.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
     match &mut config.rabbitmq {
         Some(target) => {
-            let user = |function: &str, rest: &str| {
-                let call = format!("rabbit_auth_backend_internal:{function}({rest}, <<\"test\">>)");
-                shared_rabbitmq().eval(&call).unwrap();
-            };
-            user("add_user", &format!("<<\"canary\">>, <<\"{SECRET}\">>"));
-            user(
-                "set_permissions",
-                "<<\"canary\">>, <<\"/\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>",
-            );
+            shared_rabbitmq().add_user("canary", SECRET).unwrap();
             target.url = target.url.replace("guest:guest@", &format!("canary:{SECRET}@"));
             assert!(target.url.contains(SECRET), "{}", target.url);
         }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use walrelay_harness::kafka_acl::{self, Operation};
-use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
 use super::canary::EVERYTHING;
 use crate::sinks::section::Values;
@@ -15,26 +14,9 @@ use crate::support::faults::CliFixture;
 
 const SECRET: &str = "relay-secret-42";
 
-/// A broker with a second listener for the user `relay`, who has no rights. The first is for the
-/// test itself.
-fn strict() -> (Kafka, u16) {
-    let port = free_port().unwrap();
-    let listener =
-        KafkaListener { name: "STRICT", protocol: "SASL_PLAINTEXT", port, advertised_port: port };
-    let extra = format!(
-        "sasl.enabled.mechanisms=PLAIN\n\
-         listener.name.strict.plain.sasl.jaas.config=\
-         org.apache.kafka.common.security.plain.PlainLoginModule required user_relay=\"{SECRET}\";\n\
-         authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
-         super.users=User:ANONYMOUS\n"
-    );
-    let kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra }).unwrap();
-    (kafka, port)
-}
-
 #[test]
 fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
-    let (_kafka, port) = strict();
+    let (_kafka, port) = kafka_acl::start("relay", SECRET).unwrap();
     let broker = Values::default()
         .set("brokers", format!("127.0.0.1:{port}"))
         .set("properties.\"security.protocol\"", "SASL_PLAINTEXT")
@@ -60,7 +42,7 @@ fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
 
 #[test]
 fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
-    let (kafka, port) = strict();
+    let (kafka, port) = kafka_acl::start("relay", SECRET).unwrap();
     let mut scene = CliFixture::waiting("kafka_dlq_rights");
     let login = |password: &str| {
         format!(

@@ -1,10 +1,10 @@
 //! A destination that the login may not write: its events fail one by one, and no other waits.
 
+use walrelay_harness::BrokerKind;
 use walrelay_harness::kafka_acl::{self, Operation};
-use walrelay_harness::relay::RelayProcess;
-use walrelay_harness::{BrokerKind, Kafka, KafkaListener, KafkaOptions, free_port};
 
 use super::fixture::{DeadLetterFixture, held};
+use super::refused::sinks_lost;
 use crate::support::{LIMIT, shared_postgres, shared_rabbitmq};
 
 const USER: &str = "relay";
@@ -12,11 +12,6 @@ const SECRET: &str = "relay-secret-42";
 /// Events of the destination that may be written, before and after those that may not.
 const GOOD: u64 = 2_000;
 const KEYS: u64 = 50;
-
-fn sinks_lost(relay: &RelayProcess) -> usize {
-    let log = std::fs::read_to_string(relay.log_file()).unwrap();
-    log.lines().filter(|line| line.contains("building a new one")).count()
-}
 
 /// Relays good events around one for each of these destinations. All good ones arrive in
 /// order, and each of the others is a dead letter.
@@ -53,17 +48,7 @@ fn only_its_own_events_fail(
 #[test]
 fn a_topic_that_the_login_may_not_write_is_the_failure_of_its_events() {
     // GIVEN a login that may write one topic, read another, and nothing with a third
-    let port = free_port().unwrap();
-    let listener =
-        KafkaListener { name: "STRICT", protocol: "SASL_PLAINTEXT", port, advertised_port: port };
-    let extra = format!(
-        "sasl.enabled.mechanisms=PLAIN\n\
-         listener.name.strict.plain.sasl.jaas.config=\
-         org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}=\"{SECRET}\";\n\
-         authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
-         super.users=User:ANONYMOUS\n"
-    );
-    let kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra }).unwrap();
+    let (kafka, port) = kafka_acl::start(USER, SECRET).unwrap();
     let name = "forbidden_kafka";
     let mut case = DeadLetterFixture::new(shared_postgres(), &kafka, name, "", "");
     let [read_only, hidden] = ["read", "hidden"].map(|it| format!("{name}.{it}"));
@@ -96,19 +81,12 @@ fn a_routing_key_that_the_login_may_not_write_is_the_failure_of_its_events() {
     // GIVEN a login that may write one routing key of the exchange
     let mut case = DeadLetterFixture::on(BrokerKind::RabbitMq, "forbidden", "", "");
     let (broker, name) = (shared_rabbitmq(), case.site.name.clone());
-    let mut eval = String::new();
-    for call in [
-        format!("add_user(<<\"{USER}\">>, <<\"{SECRET}\">>, <<\"test\">>)"),
-        format!(
-            "set_permissions(<<\"{USER}\">>, <<\"/\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"test\">>)"
-        ),
-        format!(
-            "set_topic_permissions(<<\"{USER}\">>, <<\"/\">>, <<\"{name}\">>, <<\"^{name}$\">>, <<\".*\">>, <<\"test\">>)"
-        ),
-    ] {
-        eval.push_str(&format!("ok = rabbit_auth_backend_internal:{call}, "));
-    }
-    broker.eval(&format!("{eval} done")).unwrap();
+    broker.add_user(USER, SECRET).unwrap();
+    let narrow = format!(
+        "ok = rabbit_auth_backend_internal:set_topic_permissions(<<\"{USER}\">>, <<\"/\">>, \
+         <<\"{name}\">>, <<\"^{name}$\">>, <<\".*\">>, <<\"test\">>)"
+    );
+    broker.eval(&narrow).unwrap();
     let target = case.config.rabbitmq.as_mut().unwrap();
     target.url = target.url.replace("guest:guest", &format!("{USER}:{SECRET}"));
     // The first refusal closes the channel, with one event of each key in flight.

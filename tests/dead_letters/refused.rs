@@ -12,7 +12,7 @@ const BATCH_BYTES_MAX: u64 = 20_000;
 const SINKS_MAX: usize = 3;
 
 /// How often the relay has given up its sink, and with it the session and its producers.
-fn sinks_lost(relay: &RelayProcess) -> usize {
+pub(super) fn sinks_lost(relay: &RelayProcess) -> usize {
     let log = std::fs::read_to_string(relay.log_file()).unwrap();
     log.lines().filter(|line| line.contains("building a new one")).count()
 }

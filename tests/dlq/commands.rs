@@ -146,19 +146,6 @@ fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     headers.collect()
 }
 
-on_both_brokers!(commands_to_a_broker_that_is_down_say_so, kafka in soak);
-
-fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
-    let mut bench = DlqFixture::on(kind, "dlq_down");
-    bench.write([Spec::new(0, "k")]);
-    for words in [&["list"][..], &["replay", "--all"], &["release", "--all"]] {
-        let ended = bench.dlq_broker_down(words);
-        assert_eq!(ended.code, 5, "{ended}");
-        ended.assert_says(&["error[sink.unreachable]", "help:"]);
-    }
-    assert_eq!(bench.ids(&[]), ["e0"]);
-}
-
 on_both_brokers!(old_records_are_purged_where_the_broker_can_and_nothing_open_is);
 
 fn old_records_are_purged_where_the_broker_can_and_nothing_open_is(kind: BrokerKind) {

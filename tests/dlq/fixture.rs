@@ -83,17 +83,6 @@ impl DlqFixture {
         &self.config
     }
 
-    /// Runs `dlq WORDS` against a broker that does not answer.
-    pub(crate) fn dlq_broker_down(&self, words: &[&str]) -> Ended {
-        let port = walrelay_harness::free_port().unwrap();
-        let mut config = self.case.config.clone();
-        match &mut config.rabbitmq {
-            Some(rabbitmq) => rabbitmq.url = format!("amqp://guest:guest@127.0.0.1:{port}"),
-            None => config.brokers = format!("127.0.0.1:{port}"),
-        }
-        self.case.site.command(&config, &[&["dlq"], words].concat()).wait()
-    }
-
     /// Writes dead letters as a relay would, and waits until the broker has confirmed them.
     pub(crate) fn write(&mut self, letters: impl IntoIterator<Item = Spec>) {
         let mut sink = self.config.sink.open(None).unwrap();

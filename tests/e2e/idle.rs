@@ -1,6 +1,4 @@
-//! An idle relay: it pins no WAL that others write, and it confirms at once what little comes.
-
-use std::time::Duration;
+//! An idle relay pins no WAL that others write.
 
 use walrelay_harness::{Postgres, PostgresOptions};
 use walrelay_measure::numbers;
@@ -46,20 +44,4 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
     assert_eq!(site.value(tables), tables_before);
     assert_eq!(site.value("select count(*)::text from outbox"), "0");
     assert!(relay.is_running());
-}
-
-#[test]
-fn a_lone_event_is_confirmed_to_postgres_at_once() {
-    let site = Fixture::shared("lone_event");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    let times: Vec<Duration> = (1..=5)
-        .map(|seq| {
-            site.insert_event("key", seq);
-            site.wait_confirmed(&mut relay, LIMIT)
-        })
-        .collect();
-    let times: Vec<String> = times.into_iter().map(numbers::duration).collect();
-    println!("confirmed after {}", times.join(", "));
-    let (verdict, _) = site.judge(&mut relay, reader);
-    verdict.assert_exact(0);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use walrelay_harness::consumer::{Record, end_offsets};
+use walrelay_harness::consumer::{Record, alter_topic, end_offsets};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use crate::support::{Fixture, LIMIT, metric, shared_kafka, start, state, until};
@@ -84,10 +84,11 @@ fn repeated<'r>(records: &'r [Record], starts: &[Ends]) -> Vec<&'r Record> {
     records.iter().filter(is_repeated).collect()
 }
 
-#[test]
-fn what_the_topic_holds_is_not_repeated() {
+fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
     const EVENTS: u64 = 40_000;
-    let site = Fixture::shared("look");
+    let site = Fixture::shared(name);
+    let kafka = shared_kafka().bootstrap();
+    alter_topic(&kafka, &site.name, "message.timestamp.type", timestamps).unwrap();
     let (mut relay, reader) = (narrow(&site), site.reader());
     // GIVEN one transaction, of which the slot knows nothing before its end
     site.insert_transaction(0, EVENTS, KEYS);
@@ -108,6 +109,17 @@ fn what_the_topic_holds_is_not_repeated() {
     assert!(held(&starts[0]) < EVENTS as i64, "it was done before it was killed");
     assert_eq!(repeated(&records, &starts), Vec::<&Record>::new());
     verdict.assert_exact(verdict.duplicates);
+}
+
+#[test]
+#[ignore = "soak"]
+fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_broker() {
+    what_the_topic_holds_is_not_repeated("look_append_time", "LogAppendTime");
+}
+
+#[test]
+fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_publish() {
+    what_the_topic_holds_is_not_repeated("look_create_time", "CreateTime");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 
-use crate::{HarnessError, Result};
+use crate::{HarnessError, Kafka, KafkaListener, KafkaOptions, Result, free_port};
 
 /// The codes of the wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,23 @@ const VERSION: i16 = 1;
 const TOPIC: u8 = 2;
 const LITERAL: u8 = 3;
 const ALLOW: u8 = 3;
+
+/// A broker with a second listener for this user, who has no rights, and the port of that listener. The
+/// first one is for the test itself.
+pub fn start(user: &str, password: &str) -> Result<(Kafka, u16)> {
+    let port = free_port()?;
+    let listener =
+        KafkaListener { name: "STRICT", protocol: "SASL_PLAINTEXT", port, advertised_port: port };
+    let extra = format!(
+        "sasl.enabled.mechanisms=PLAIN\n\
+         listener.name.strict.plain.sasl.jaas.config=\
+         org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}=\"{password}\";\n\
+         authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
+         super.users=User:ANONYMOUS\n"
+    );
+    let kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra })?;
+    Ok((kafka, port))
+}
 
 /// Lets the user do this with a topic. The listener at `port` must belong to a super user.
 pub fn allow(port: u16, user: &str, topic: &str, operations: &[Operation]) -> Result<()> {

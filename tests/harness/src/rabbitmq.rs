@@ -172,6 +172,16 @@ impl RabbitMq {
         self.epmd_port
     }
 
+    /// Adds a user who may do everything in the virtual host `/`.
+    pub fn add_user(&self, user: &str, password: &str) -> Result<()> {
+        let (auth, all) = ("rabbit_auth_backend_internal", "<<\".*\">>, <<\".*\">>, <<\".*\">>");
+        let calls = format!(
+            "ok = {auth}:add_user(<<\"{user}\">>, <<\"{password}\">>, <<\"test\">>), \
+             ok = {auth}:set_permissions(<<\"{user}\">>, <<\"/\">>, {all}, <<\"test\">>)"
+        );
+        self.eval(&calls).map(drop)
+    }
+
     /// The value of Erlang expressions, evaluated in the node. `rabbitmqctl eval` does the same, and
     /// first starts a virtual machine of its own, which takes a second.
     pub fn eval(&self, expressions: &str) -> Result<String> {
