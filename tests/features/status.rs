@@ -123,3 +123,24 @@ fn watch_lines(scene: &CliFixture<'_>, start: &str) -> Vec<String> {
     let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
     lines.filter(|line| line.starts_with(start)).collect()
 }
+
+#[test]
+fn the_history_of_a_relay_has_what_it_has_published() {
+    let (scene, admin) = scene("status_history");
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("the relay to be ready", || is_ready(admin));
+    // WHEN an event is published THEN a sample has it
+    scene.insert("1", "{\"n\": 1}");
+    let samples = |path: &str| {
+        let history = json(&get(admin, path, Duration::from_secs(5)).unwrap().body);
+        history["samples"].as_array().unwrap().clone()
+    };
+    let published = |sample: &Value| sample["published_per_second"].as_f64().unwrap() > 0.0;
+    relay.wait_until("a sample", || samples("/history").iter().any(published));
+    let sample = samples("/history").into_iter().find(published).unwrap();
+    assert!(sample["p50_ms"].as_f64().unwrap() > 0.0, "{sample}");
+    // THEN a client that has seen it is sent what is newer
+    let since = format!("/history?since={}", sample["at"]);
+    relay.wait_until("a newer sample", || !samples(&since).is_empty());
+    assert!(samples(&since).iter().all(|newer| newer["at"].as_i64() > sample["at"].as_i64()));
+}
