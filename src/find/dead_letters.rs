@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::event::{EventLetter, Sighting, TRACEPARENT};
+use super::event::{EventLetter, EventSighting, TRACEPARENT};
 use super::request::{Wanted, WantedSpellings};
 use crate::base::error::Fault;
 use crate::base::figures::counted;
@@ -22,7 +22,7 @@ pub(super) fn letters(
     wanted: &WantedSpellings<'_>,
     from: ReadFrom,
     limits: &SearchLimits<'_>,
-) -> Result<(Vec<Sighting<EventLetter>>, SearchReport), Fault> {
+) -> Result<(Vec<EventSighting<EventLetter>>, SearchReport), Fault> {
     let mut reader = topic.reader(from)?;
     let (mut index, mut letters) = (DeadLetterIndex::default(), Vec::new());
     let mut report = SearchReport::default();
@@ -84,10 +84,10 @@ fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
     }
 }
 
-fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<Sighting<EventLetter>> {
+fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<EventSighting<EventLetter>> {
     let known = index.known(letter)?;
     let header = letter.headers.iter().find(|(name, _)| name == TRACEPARENT);
-    Some(Sighting {
+    Some(EventSighting {
         event_id: letter.event_id.clone(),
         key: letter.key.as_ref().map(|key| key.name()),
         lsn: letter.lsn.parse().ok().filter(|lsn: &Lsn| !lsn.is_zero()),

@@ -76,7 +76,7 @@ pub(crate) struct PublishedRecord {
 
 /// A record or a dead letter, and what it says of its event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sighting<T> {
+pub(super) struct EventSighting<T> {
     pub(super) event_id: String,
     pub(super) key: Option<String>,
     pub(super) lsn: Option<Lsn>,
@@ -224,7 +224,7 @@ impl FoundEvent {
     }
 
     /// Adds what a sighting says of it, of which the first counts, and returns what was seen.
-    pub(super) fn learn<T>(&mut self, sighting: Sighting<T>) -> T {
+    pub(super) fn learn<T>(&mut self, sighting: EventSighting<T>) -> T {
         self.key = self.key.take().or(sighting.key);
         self.lsn = self.lsn.or(sighting.lsn);
         self.commit_unix_us = self.commit_unix_us.or(sighting.commit_unix_us);

@@ -27,7 +27,7 @@ pub(crate) use self::report::FindReport;
 pub(crate) use self::request::{FindRequest, FindText, WITHIN_DEFAULT, Wanted};
 pub(crate) use self::sentences::sentences;
 
-use self::event::{Completeness, EventLetter, OutboxRow, Sighting};
+use self::event::{Completeness, EventLetter, EventSighting, OutboxRow};
 use self::records::RecordFilter;
 use self::request::WantedSpellings;
 use self::rows::{RowLookup, SourceView};
@@ -133,7 +133,7 @@ impl EventFinder {
         wanted: &WantedSpellings<'_>,
         from: ReadFrom,
         limits: SearchLimits<'_>,
-    ) -> (Vec<Sighting<EventLetter>>, Result<SearchReport, Fault>) {
+    ) -> (Vec<EventSighting<EventLetter>>, Result<SearchReport, Fault>) {
         let topic = DeadLetterTopic::of_relay(&*self.broker, &self.dead_letters, limits.stop);
         match dead_letters::letters(&topic, wanted, from, &limits) {
             Ok((letters, report)) => (letters, Ok(report)),

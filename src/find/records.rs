@@ -1,6 +1,6 @@
 //! The records of the events that are looked for, picked out of what a broker holds. Pure.
 
-use super::event::{PublishedRecord, Sighting, TRACEPARENT};
+use super::event::{EventSighting, PublishedRecord, TRACEPARENT};
 use super::request::{Wanted, WantedSpellings};
 use crate::base::text::shown;
 use crate::base::time::parse_rfc3339;
@@ -14,7 +14,7 @@ const ID_HEADERS: [&str; 3] = ["id", "ce_id", "cloudEvents_id"];
 #[derive(Debug)]
 pub(super) struct RecordFilter<'a> {
     wanted: &'a WantedSpellings<'a>,
-    pub(super) found: Vec<Sighting<PublishedRecord>>,
+    pub(super) found: Vec<EventSighting<PublishedRecord>>,
     pub(super) is_cut: bool,
 }
 
@@ -41,7 +41,7 @@ impl<'a> RecordFilter<'a> {
         else {
             return;
         };
-        self.found.push(Sighting {
+        self.found.push(EventSighting {
             event_id: id.to_owned(),
             key: record.key.map(shown),
             lsn: header("lsn").and_then(|text| text.parse().ok()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::event::{
-    Completeness, EventLetter, EventState, FoundEvent, OutboxRow, PublishedRecord, Sighting,
+    Completeness, EventLetter, EventSighting, EventState, FoundEvent, OutboxRow, PublishedRecord,
     SlotPosition,
 };
 use super::sentences::sentences;
@@ -39,8 +39,8 @@ impl FindReport {
     pub(super) fn add(
         &mut self,
         rows: Vec<OutboxRow>,
-        letters: Vec<Sighting<EventLetter>>,
-        records: Vec<Sighting<PublishedRecord>>,
+        letters: Vec<EventSighting<EventLetter>>,
+        records: Vec<EventSighting<PublishedRecord>>,
         read: Completeness,
     ) {
         let mut events: BTreeMap<String, FoundEvent> = BTreeMap::new();

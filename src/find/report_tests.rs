@@ -13,13 +13,13 @@ fn row(id: &str, unix_us: i64) -> OutboxRow {
     }
 }
 
-fn record(id: &str, offset: i64) -> Sighting<PublishedRecord> {
-    Sighting {
+fn record(id: &str, offset: i64) -> EventSighting<PublishedRecord> {
+    EventSighting {
         event_id: id.to_owned(),
         lsn: Some("0/A".parse().unwrap()),
         commit_unix_us: Some(2),
         of: PublishedRecord { topic: "t".to_owned(), offset, ..PublishedRecord::default() },
-        ..Sighting::default()
+        ..EventSighting::default()
     }
 }
 
@@ -27,7 +27,7 @@ fn record(id: &str, offset: i64) -> Sighting<PublishedRecord> {
 fn what_is_known_of_an_event_comes_together() {
     let of = EventLetter { attempts: 5, state: "replayed", ..EventLetter::default() };
     let (event_id, commit_unix_us) = ("b".to_owned(), Some(0));
-    let letter = Sighting { event_id, commit_unix_us, of, ..Sighting::default() };
+    let letter = EventSighting { event_id, commit_unix_us, of, ..EventSighting::default() };
     let mut report = FindReport::default();
     let records = vec![record("a", 1), record("a", 2), record("c", 3)];
     report.add(vec![row("a", 1), row("b", 9), row("b", 9)], vec![letter], records, ALL);

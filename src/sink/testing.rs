@@ -51,7 +51,7 @@ struct State {
     refusals: Vec<(String, Failure)>,
     /// The answer to dead letters.
     letters_refused: Option<Failure>,
-    /// What becomes of each log that is opened.
+    /// Changes each log that is opened, or refuses it.
     change_log: Option<ChangeLog>,
 }
 
