@@ -247,10 +247,10 @@ impl Acks {
     /// Until the last one is sent, or the channel is lost.
     async fn send(&mut self) {
         while let Some(tag) = self.settled.recv().await {
+            self.are_sent = true;
             if self.channel.basic_ack(tag, BasicAckOptions::default()).await.is_err() {
                 return;
             }
-            self.are_sent = true;
         }
     }
 }

@@ -125,8 +125,9 @@ impl ConnectionLoss {
 
     /// The broker closed the channel or the connection.
     pub fn refused(code: u16, text: &str) -> ConnectionLoss {
-        // A node that is starting answers before its queues do, and reports them as not found.
-        if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
+        // A node that is starting answers before its queues do, and reports them as not found. The name of
+        // an exchange that is missing may have these words, too, but a quotation mark after them.
+        if code == NOT_FOUND && text.ends_with(QUEUE_DOWN) {
             let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
             return ConnectionLoss::of(text).caused_by(UNREACHABLE, mend, false);
         }

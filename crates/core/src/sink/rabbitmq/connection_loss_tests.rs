@@ -7,8 +7,13 @@ fn a_queue_that_is_down_is_not_missing() {
     let loss = ConnectionLoss::refused(NOT_FOUND, down);
     assert_eq!((loss.code, loss.is_final()), (None, false));
     assert_eq!(loss.cause.map(|cause| cause.code), Some("sink.unreachable"));
-    let loss = ConnectionLoss::refused(NOT_FOUND, "NOT_FOUND - no queue 'q' in vhost '/'");
-    assert_eq!((loss.code, loss.cause), (Some(NOT_FOUND), None));
+    for missing in [
+        "NOT_FOUND - no queue 'q' in vhost '/'",
+        "NOT_FOUND - no exchange 'down or inaccessible' in vhost '/'",
+    ] {
+        let loss = ConnectionLoss::refused(NOT_FOUND, missing);
+        assert_eq!((loss.code, loss.cause), (Some(NOT_FOUND), None));
+    }
 }
 
 #[test]
