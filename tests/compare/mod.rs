@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use walrelay_harness::{Postgres, PostgresOptions};
 
 use crate::console::Browser;
 use crate::support::faults::{CliFixture, Ended, LIMIT, Relay, shared_topics};
@@ -303,6 +304,25 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()",
     );
+}
+
+#[test]
+fn a_server_that_is_away_at_the_end_is_waited_for() {
+    // GIVEN a comparison whose server crashes
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let (relay, name) = one_run(&CliFixture::on(&postgres, "compare_away"), "10m");
+    let url = postgres.url("compare_away");
+    postgres.crash().unwrap();
+    until("the removal to begin", LIMIT, || {
+        relay.said().contains("removing what was made").then_some(())
+    });
+    // WHEN the server comes back
+    postgres.start_again().unwrap();
+    // THEN nothing stays there, above all no slot
+    let ended = relay.wait();
+    assert!(ended.code != 0 && !ended.all().contains("left-over"), "{ended}");
+    let slots = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{name}'");
+    assert_eq!(query(&url, &slots).unwrap().as_deref(), Some("0"));
 }
 
 #[test]

@@ -121,8 +121,12 @@ impl ComparisonPlan {
         let events = plan.events().max(backlog);
         if events > EVENTS_MAX {
             let what = format!("that would be {events} events; {EVENTS_MAX} are the most");
-            let place = if backlog == events { "--backlog" } else { "--duration" };
-            faults.push(misused(what, place, "lower rates, a shorter duration, fewer intervals"));
+            let (place, mend) = if backlog == events {
+                ("--backlog", "--backlog 20000")
+            } else {
+                ("--duration", "lower rates, a shorter duration, fewer intervals")
+            };
+            faults.push(misused(what, place, mend));
         }
         if faults.is_empty() { Ok(plan) } else { Err(faults) }
     }

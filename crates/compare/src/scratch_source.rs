@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Row};
 use super::plan::CaptureMode;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::random;
+use walrelay_postgres::connect::ConnectErrorKind;
 use walrelay_postgres::doctor::source as source_doctor;
 use walrelay_postgres::faults::query_fault;
 use walrelay_postgres::quote::{quote_ident, quote_literal};
@@ -53,14 +54,19 @@ pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<C
     let own = info.options.as_deref().unwrap_or_default();
     let info = ConnInfo {
         application_name: application_name.to_owned(),
-        // SET would be one more counted transaction. A later -c overrides an earlier one.
-        options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
+        // SET would be one more counted transaction. A later -c overrides an earlier one. The session that
+        // holds the lock is idle during a run, and ends soon after the host of the command is gone.
+        options: Some(format!(
+            "{own} -c statement_timeout={} -c idle_session_timeout=0 -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
+            ANSWERED_WITHIN.as_millis()
+        )),
         ..info.clone()
     };
     let connected = walrelay_postgres::sql::connect(&info).await;
-    connected
-        .map(walrelay_postgres::sql::Sql::into_client)
-        .map_err(|error| error.fault(&info, "", ""))
+    connected.map(walrelay_postgres::sql::Sql::into_client).map_err(|error| {
+        let fault = error.fault(&info, "", "");
+        if error.kind() == ConnectErrorKind::Fatal { fault } else { fault.passing() }
+    })
 }
 
 pub(super) async fn ask(
@@ -144,18 +150,28 @@ impl ScratchSource {
     }
 }
 
-/// Removes everything of this name. The slot is dropped first, because it retains WAL.
+/// Removes everything of this name. The server may be what has ended the comparison: then it is waited for.
 pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
-    let kept = |fault: Fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
-    let left = |error| kept(query_fault(&error, "removing what the comparison made"));
-    // The server may be what has ended the comparison.
     let given_up = Instant::now() + BACK_WITHIN;
-    let client = loop {
-        match connect(info, name).await {
-            Ok(client) => break client,
-            Err(fault) if !fault.may_pass || Instant::now() > given_up => return Err(kept(fault)),
-            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+    loop {
+        match remove_once(info, name).await {
+            Err(fault) if fault.may_pass && Instant::now() < given_up => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            removed => {
+                let kept = |fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
+                return removed.map_err(kept);
+            }
         }
+    }
+}
+
+/// The slot is dropped first, because it retains WAL.
+async fn remove_once(info: &ConnInfo, name: &str) -> Result<(), Fault> {
+    let client = connect(info, name).await?;
+    let left = |error| {
+        let fault = query_fault(&error, "removing what the comparison made");
+        if client.is_closed() { fault.passing() } else { fault }
     };
     let deadline = Instant::now() + RELEASED_WITHIN;
     loop {
@@ -163,10 +179,12 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
             Ok(true) => break,
             Ok(false) if Instant::now() > deadline => {
                 let what = format!("replication slot {name} is still in use");
-                return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", left_over_sql(name)));
+                return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", ""));
             }
             // Another session dropped it, or its walsender has not released it yet.
-            Err(error) if Instant::now() > deadline => return Err(left(error)),
+            Err(error) if client.is_closed() || Instant::now() > deadline => {
+                return Err(left(error));
+            }
             Ok(false) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

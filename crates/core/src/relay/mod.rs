@@ -454,6 +454,8 @@ impl<F: Feed> Relay<F> {
     /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
     /// what was admitted before it is still settled.
     fn begin_drain(&mut self, outcome: Result<(), Fault>) {
+        // The process may be killed before it has drained.
+        self.feed.note_peer(&mut self.down);
         self.feed.close();
         let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant());
         self.state = RunState::Draining(ending);

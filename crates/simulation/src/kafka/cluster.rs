@@ -542,11 +542,12 @@ impl Broker {
     }
 
     /// A relay gets the slot: what others have sent, and what waits in their clients, arrives before, or
-    /// after they could have learned of it.
+    /// after they could have learned of it. What its own clients still have waits for its next step.
     pub(crate) fn kafka_flush_ended(&mut self, relay: usize) {
         let now_us = self.now_us();
         if self.kafka.holder.replace(relay).is_some_and(|it| it != relay) {
             self.kafka.clients_before = self.kafka.ids;
+            self.kafka.frozen[relay] = true;
         }
         for _ in 0..64 {
             self.kafka.work(now_us, self.is_away, |it| it != relay);
@@ -555,9 +556,8 @@ impl Broker {
             }
         }
         self.lose_sent(|it| it.relay != relay);
-        for (other, until) in self.kafka.muted_until_us.iter_mut().enumerate() {
-            *until = if other == relay { 0 } else { now_us + NOTICED_WITHIN_US };
-        }
+        let muted_until = |other| if other == relay { 0 } else { now_us + NOTICED_WITHIN_US };
+        self.kafka.muted_until_us = (0..RELAYS_MAX).map(muted_until).collect();
     }
 
     /// A relay withdraws what its client has. If the relay has the slot again, and a peer has had it since the

@@ -111,6 +111,9 @@ pub trait Feed {
     /// The facts of the pass that the feed knows; the loop adds what it knows of the sink.
     fn status(&self, now: Instant) -> Pass;
 
+    /// Notes a peer that is there in the state file, so that the next process knows it.
+    fn note_peer(&self, _down: &mut Downstream) {}
+
     /// The relay stops: no new events are wanted.
     fn close(&mut self);
 

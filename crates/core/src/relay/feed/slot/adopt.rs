@@ -168,13 +168,6 @@ impl SlotFeed {
             && !on(Mutant::PeerForgottenInCrash)
     }
 
-    /// Notes a peer that is there in the state file, so that the next process knows it.
-    pub(super) fn note_peer(&self, down: &mut Downstream) {
-        if self.sightings.has_peer() {
-            down.admitter.state_file.peer_seen(self.clock.unix_us());
-        }
-    }
-
     /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
     pub(super) fn has_seen_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
         let now = self.clock.now();

@@ -463,6 +463,12 @@ impl Feed for SlotFeed {
         }
     }
 
+    fn note_peer(&self, down: &mut Downstream) {
+        if self.sightings.has_peer() {
+            down.admitter.state_file.peer_seen(self.clock.unix_us());
+        }
+    }
+
     fn close(&mut self) {
         self.is_closing = true;
         if !self.is_connected() {
