@@ -310,8 +310,10 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
 fn a_server_that_is_away_at_the_end_is_waited_for() {
     // GIVEN a comparison whose server crashes
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let (relay, name) = one_run(&CliFixture::on(&postgres, "compare_away"), "10m");
-    let url = postgres.url("compare_away");
+    postgres.create_database("compare_away").unwrap();
+    let mut scene = CliFixture::bare("compare_away");
+    scene.url = postgres.url("compare_away");
+    let (relay, name) = one_run(&scene, "10m");
     postgres.crash().unwrap();
     until("the removal to begin", LIMIT, || {
         relay.said().contains("removing what was made").then_some(())
@@ -321,8 +323,7 @@ fn a_server_that_is_away_at_the_end_is_waited_for() {
     // THEN nothing stays there, above all no slot
     let ended = relay.wait();
     assert!(ended.code != 0 && !ended.all().contains("left-over"), "{ended}");
-    let slots = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{name}'");
-    assert_eq!(query(&url, &slots).unwrap().as_deref(), Some("0"));
+    assert_gone(&scene, &name);
 }
 
 #[test]

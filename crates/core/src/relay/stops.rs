@@ -163,8 +163,9 @@ impl StandingStops {
     fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
         let of_breaker = stop.code == BREAKER_OPEN;
         let body = self.body(state, stop);
-        // A topic that cannot be read may be written all the same.
-        if of_breaker && self.append(StopRecordKind::Stopped, body.clone()) {
+        // The next process would not find it in a topic that cannot be read.
+        let is_topics = of_breaker && !state.topic_unreadable;
+        if is_topics && self.append(StopRecordKind::Stopped, body.clone()) {
             return Place::Topic;
         }
         if state.memory.is_some() {
@@ -173,8 +174,9 @@ impl StandingStops {
                 return Place::StateFile;
             }
         }
-        let has_failed = of_breaker || state.topic_unreadable;
-        let in_topic = !has_failed && self.append(StopRecordKind::Stopped, body);
+        // Without a file it is left in such a topic all the same: others may read it.
+        let is_last_place = of_breaker == state.topic_unreadable;
+        let in_topic = is_last_place && self.append(StopRecordKind::Stopped, body);
         if in_topic { Place::Topic } else { Place::Nowhere }
     }
 

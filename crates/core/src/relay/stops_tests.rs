@@ -194,6 +194,20 @@ fn where_one_place_cannot_be_written_the_stop_is_kept_in_the_other() {
 }
 
 #[test]
+fn the_breaker_is_kept_in_the_file_if_the_topic_cannot_be_read() {
+    for (has_file, place) in [(true, Place::StateFile), (false, Place::Topic)] {
+        let site = Site::new();
+        let stops = site.process(has_file, true);
+        stops.topic_is_readable(false);
+        stops.keep(&breaker());
+        assert_eq!(stops.standing().map(|(_, place)| place), Some(place));
+        // THEN the next process finds that of the file, although it cannot read the topic either
+        let next = site.process(has_file, true);
+        assert_eq!(next.fault().is_some(), has_file);
+    }
+}
+
+#[test]
 fn a_stop_is_kept_once() {
     let site = Site::new();
     site.process(false, true).keep(&breaker());
