@@ -313,7 +313,13 @@ fn a_server_that_is_away_at_the_end_is_waited_for() {
     postgres.create_database("compare_away").unwrap();
     let mut scene = CliFixture::bare("compare_away");
     scene.url = postgres.url("compare_away");
-    let (relay, name) = one_run(&scene, "10m");
+    let slots = |active: &str| {
+        let slots = format!("SELECT count(*) FROM pg_replication_slots WHERE active = {active}");
+        query(&scene.url, &slots).unwrap().unwrap()
+    };
+    let words = ["compare", "--intervals", "none", "--backlog", "0", "--duration", "10m"];
+    let relay = scene.spawn(&words);
+    until("its relay", LIMIT, || (slots("true") == "1").then_some(()));
     postgres.crash().unwrap();
     until("the removal to begin", LIMIT, || {
         relay.said().contains("removing what was made").then_some(())
@@ -323,7 +329,9 @@ fn a_server_that_is_away_at_the_end_is_waited_for() {
     // THEN nothing stays there, above all no slot
     let ended = relay.wait();
     assert!(ended.code != 0 && !ended.all().contains("left-over"), "{ended}");
-    assert_gone(&scene, &name);
+    assert_eq!(slots("active"), "0");
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'walrelay%'";
+    assert_eq!(query(&scene.url, schemas).unwrap().as_deref(), Some("0"));
 }
 
 #[test]
