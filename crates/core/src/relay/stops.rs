@@ -137,27 +137,19 @@ impl StandingStops {
             return;
         }
         let stop = Stop::of(fault, self.parts.clock.unix_us());
-        let kept = match self.keep_in(&mut state, &stop) {
-            Place::Nowhere => {
-                tracing::error!(
-                    code = "stop.unkept",
-                    reason = stop.code,
-                    "nothing keeps this stop, so the next start goes on: name a file with delivery.state_file"
-                );
-                Place::Nowhere
-            }
-            place => {
-                let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
-                let file = file.map(|memory| memory.path().display().to_string());
-                tracing::info!(
-                    reason = stop.code,
-                    file,
-                    "the stop stands until it is acknowledged"
-                );
-                place
-            }
-        };
-        state.standing = Some((stop, kept)).filter(|(_, place)| *place != Place::Nowhere);
+        let place = self.keep_in(&mut state, &stop);
+        if place == Place::Nowhere || place == Place::Topic && state.topic_unreadable {
+            tracing::error!(
+                code = "stop.unkept",
+                reason = stop.code,
+                "nothing keeps this stop where the next start finds it, so that goes on: name a file with delivery.state_file"
+            );
+        } else {
+            let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
+            let file = file.map(|memory| memory.path().display().to_string());
+            tracing::info!(reason = stop.code, file, "the stop stands until it is acknowledged");
+        }
+        state.standing = Some((stop, place)).filter(|(_, place)| *place != Place::Nowhere);
     }
 
     fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
@@ -173,6 +165,7 @@ impl StandingStops {
             if state.write(&self.parts.source.slot) {
                 return Place::StateFile;
             }
+            state.remembered.stop = None;
         }
         // Without a file it is left in such a topic all the same: others may read it.
         let is_last_place = of_breaker == state.topic_unreadable;
@@ -402,6 +395,7 @@ impl State {
     /// The process that has waited begins anew.
     fn begin_anew(&mut self) {
         (self.reads, self.unwritten, self.is_publication_unwritten) = (false, None, false);
+        self.topic_unreadable = false;
         self.remember_last();
     }
 
