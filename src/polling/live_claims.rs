@@ -1,9 +1,10 @@
 //! Claims of this process, which must be renewed until all their verdicts are written.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::batch::Verdicts;
+use crate::base::lock::locked;
 
 /// The claims by name. The worker that has made a claim writes its first verdicts, and may be slower than
 /// whoever writes the last one: both are waited for.
@@ -95,7 +96,7 @@ impl LiveClaims {
     }
 
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, LiveClaim>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Verdicts of claims of which another session has locked rows.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::batch::Verdicts;
+use crate::base::lock::locked;
 
 /// Most verdicts that wait. Beyond that their writers wait as well.
 const WAITING_MAX: usize = 1024;
@@ -25,7 +26,7 @@ impl LockedVerdicts {
     }
 
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.claims)
     }
 
     /// Whether verdicts of the claim wait: later ones must wait behind them.

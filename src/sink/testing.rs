@@ -3,12 +3,13 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::finding::Finding;
+use crate::base::lock::locked;
 use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::dead_letter::writer::{
     CLASS_PARKED, DeadLetterAddress, DeadLetterCause, DeadLetterWriter, EVENT_ID,
@@ -123,7 +124,7 @@ impl MemoryBroker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use walrelay_base::lock::locked;
 use walrelay_measure::latency::Latencies;
 
 use super::plan::KEYS;
@@ -74,7 +75,7 @@ impl Arrivals {
     pub(super) fn note_arrived(&self, number: u64, at: Instant) {
         let (stamp, index) = (self.stamp(at), number as usize);
         let Some(sent) = self.sent.get(index).map(|sent| sent.load(Relaxed)) else { return };
-        let mut seen = lock(&self.seen);
+        let mut seen = locked(&self.seen);
         if seen.arrived[index] != 0 {
             seen.duplicated += 1;
             return;
@@ -95,28 +96,28 @@ impl Arrivals {
 
     /// How many different events have arrived, and when the last one did.
     pub(super) fn progress(&self) -> (u64, Option<Instant>) {
-        let seen = lock(&self.seen);
+        let seen = locked(&self.seen);
         (seen.distinct, seen.first_and_last.map(|(_, last)| last))
     }
 
     pub(super) fn first_and_last(&self) -> Option<(Instant, Instant)> {
-        lock(&self.seen).first_and_last
+        locked(&self.seen).first_and_last
     }
 
     pub(super) fn recent_p50_ms(&self) -> Option<f64> {
-        let recent = lock(&self.seen).recent_us.clone();
+        let recent = locked(&self.seen).recent_us.clone();
         recent.into_iter().collect::<Latencies>().quantile_ms(0.5)
     }
 
     /// Counts the outcomes of the first `written` events.
     pub(super) fn counts(&self, written: u64) -> EventCounts {
-        let SeenEvents { duplicated, out_of_order, distinct, .. } = *lock(&self.seen);
+        let SeenEvents { duplicated, out_of_order, distinct, .. } = *locked(&self.seen);
         EventCounts { missing: written.saturating_sub(distinct), duplicated, out_of_order }
     }
 
     /// When the events from this number on were sent and when they arrived.
     fn stamps(&self, from: u64) -> Vec<(u64, u64)> {
-        let seen = lock(&self.seen);
+        let seen = locked(&self.seen);
         let pairs = self.sent.iter().zip(&seen.arrived).skip(from as usize);
         let pairs = pairs.map(|(sent, arrived)| (sent.load(Relaxed), *arrived));
         pairs.filter(|(sent, _)| *sent != 0).collect()
@@ -157,10 +158,6 @@ fn micros(sent: u64, arrived: u64) -> u32 {
     u32::try_from(arrived.saturating_sub(sent) / 1000).unwrap_or(u32::MAX)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[derive(Deserialize)]
 struct EventLabel {
     n: u64,
@@ -190,7 +187,7 @@ impl ArrivalReader {
 
     /// Counts the events of this run from now on.
     pub(super) fn count(&self, run: u32, arrivals: &Arc<Arrivals>) {
-        *lock(&self.state.current) = Some((run, Arc::clone(arrivals)));
+        *locked(&self.state.current) = Some((run, Arc::clone(arrivals)));
     }
 
     /// Fails when the broker can no longer be read.
@@ -212,7 +209,7 @@ fn read(mut target: Box<dyn BenchTarget>, state: &ReaderState) -> Result<(), Fau
     while !state.stop.load(Relaxed) {
         let Some(arrival) = target.consume(POLL_PATIENCE)? else { continue };
         let Ok(label) = serde_json::from_slice::<EventLabel>(&arrival.value) else { continue };
-        let current = lock(&state.current).clone();
+        let current = locked(&state.current).clone();
         if let Some((_, arrivals)) = current.filter(|(run, _)| *run == label.run) {
             arrivals.note_arrived(label.n, arrival.at);
         }

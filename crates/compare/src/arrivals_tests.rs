@@ -102,7 +102,7 @@ impl BenchTarget for Few {
 fn only_events_of_the_run_at_hand_are_counted_and_an_end_is_told() {
     let state = ReaderState::default();
     let arrivals = Arc::new(Arrivals::new(10));
-    *lock(&state.current) = Some((2, Arc::clone(&arrivals)));
+    *locked(&state.current) = Some((2, Arc::clone(&arrivals)));
     let values = [payload(2, 3), payload(1, 4), "no event".to_owned(), payload(2, 5)];
     let ended = read(Box::new(Few(values.map(String::into_bytes).into())), &state);
     assert_eq!(arrivals.progress().0, 2);

@@ -10,12 +10,13 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use walrelay_base::lock::locked;
 use walrelay_measure::process;
 
 use super::report::RelayCost;
@@ -100,7 +101,7 @@ impl RelayProcess {
         if let Some(errors) = errors {
             runtime::spawn("relay-log", move || {
                 for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut log = locked(&log);
                     log.truncate(LOG_LINES_MAX - 1);
                     log.push_front(line);
                 }
@@ -126,7 +127,7 @@ impl RelayProcess {
     fn failed(&self, why: &str) -> Fault {
         // The last lines of the log may still be in the pipe.
         std::thread::sleep(Duration::from_millis(100));
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = locked(&self.log);
         let lines: Vec<&str> = log.iter().rev().map(String::as_str).collect();
         let what = format!("the relay under test failed: {why}");
         let mend = if lines.is_empty() { "walrelay check".to_owned() } else { lines.join("\n") };

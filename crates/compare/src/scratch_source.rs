@@ -171,10 +171,10 @@ async fn remove_once(info: &ConnInfo, name: &str) -> Result<(), Fault> {
     let client = connect(info, name).await?;
     let left = |error| {
         let fault = query_fault(&error, "removing what the comparison made");
-        // Such an error arrives before the end of the connection.
-        let shuts_down = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];
-        let is_over = error.code().is_some_and(|code| shuts_down.contains(code));
-        if is_over || client.is_closed() { fault.passing() } else { fault }
+        // A server that shuts down says so before the connection is closed.
+        let shutdowns = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN];
+        let shuts_down = error.code().is_some_and(|code| shutdowns.contains(code));
+        if shuts_down || client.is_closed() { fault.passing() } else { fault }
     };
     let deadline = Instant::now() + RELEASED_WITHIN;
     loop {

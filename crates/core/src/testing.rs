@@ -24,11 +24,6 @@ pub(crate) fn cause(class: &str) -> DeadLetterCause {
     }
 }
 
-/// A writer of dead letters with these settings.
-pub(crate) fn writer(settings: DeadLetterSettings) -> DeadLetterWriter {
-    DeadLetterWriter { settings, relay: "walrelay".to_owned(), ..DeadLetterWriter::default() }
-}
-
 /// Takes every event and confirms none.
 pub(crate) struct IdleSink;
 
@@ -47,7 +42,7 @@ impl Sink for IdleSink {
 
 pub(crate) fn dead_letter_writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
-    writer(settings)
+    DeadLetterWriter { settings, relay: "walrelay".to_owned(), ..DeadLetterWriter::default() }
 }
 
 pub(crate) fn dead_letter_cause() -> DeadLetterCause {

@@ -1,12 +1,13 @@
 //! Why no broker can be reached, as a fault with what mends it. A request that gets no answer only fails
 //! with a timeout, and the client reports the cause as an event.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use walrelay_base::lock::locked;
 use walrelay_core::sink::kafka::reachability::Reachability;
 
 use super::cluster;
@@ -27,7 +28,7 @@ pub(super) struct ConnectionErrors(Mutex<Reachability>);
 impl ClientContext for ConnectionErrors {
     fn error(&self, error: KafkaError, text: &str) {
         if let Some(code) = error.rdkafka_error_code() {
-            let mut reachability = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reachability = locked(&self.0);
             // Only its cause is asked for.
             let _report = reachability.failed(code_of(code), text, Instant::now());
         }
@@ -53,7 +54,7 @@ pub(super) fn why_unreachable(
     while Instant::now() < until {
         drop(consumer.poll(until.saturating_duration_since(Instant::now())));
     }
-    let reachability = consumer.context().0.lock().unwrap_or_else(PoisonError::into_inner);
+    let reachability = locked(&consumer.context().0);
     Some(reachability.cause().map_or_else(|| code.to_string(), str::to_owned))
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_compat::CompatExt as _;
@@ -27,6 +27,7 @@ use super::publish_login;
 use super::settings::{RabbitLogin, RabbitSettings};
 use super::uri::RabbitHost;
 use walrelay_base::error::Fault;
+use walrelay_base::lock::locked;
 
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 /// The default of RabbitMQ. It delivers the headers of a message in one frame, whatever the reader
@@ -146,7 +147,7 @@ async fn shake_hands(uri: AMQPUri, stream: TcpStream) -> lapin::Result<lapin::Co
     // lapin connects once more if the server closes the connection before its first frame.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
-        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = locked(&stream).take();
         let stream = stream.ok_or_else(|| {
             let text = "the server hung up during the login";
             Error::from(io::Error::new(io::ErrorKind::ConnectionAborted, text))

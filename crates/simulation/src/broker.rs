@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::base::headers::Headers;
+use walrelay_core::base::lock::locked;
 use walrelay_core::dead_letter::parse::parse;
 use walrelay_core::dead_letter::record::{LogEntry, LogRecord, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
@@ -174,10 +175,6 @@ pub(crate) struct Broker {
 }
 
 pub(crate) type SharedBroker = Arc<Mutex<Broker>>;
-
-pub(crate) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Broker {
     pub(crate) fn new(clock: &WorldClock, seed: u64) -> Broker {

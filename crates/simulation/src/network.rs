@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use walrelay_core::base::lock::locked;
 
 /// Bytes in their order, of which those in front are taken away.
 #[derive(Debug, Default)]
@@ -108,7 +110,7 @@ impl State {
 
 impl Connection {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// The newest position that has not arrived.

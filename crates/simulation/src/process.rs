@@ -36,7 +36,7 @@ use walrelay_core::source::sightings::{OwnHolder, Sightings};
 use walrelay_core::source::walsender::Activity;
 use walrelay_core::trace::event_spans::EventSpans;
 
-use crate::broker::{DirectSink, SharedBroker, locked};
+use crate::broker::{DirectSink, SharedBroker};
 use crate::kafka;
 use crate::life::{Life, WorldClock};
 use crate::network::Connection;
@@ -50,6 +50,7 @@ use crate::surroundings::{
     SimulatedStopSurroundings, SimulatedWire, mortal_bytes,
 };
 use crate::tail::{self, Tail};
+use walrelay_core::base::lock::locked;
 
 pub(crate) const SLOT: &str = "relay";
 /// Between two looks at a slot that is in use.

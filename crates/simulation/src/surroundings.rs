@@ -25,11 +25,11 @@ use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::progress;
 use walrelay_core::source::stream::{SentBytes, Wire};
 
-use crate::broker::locked;
 use crate::life::Life;
 use crate::network::Connection;
 use crate::postgres::Postgres;
 use crate::publication;
+use walrelay_core::base::lock::locked;
 
 pub(crate) type SharedPostgres = Arc<Mutex<Postgres>>;
 

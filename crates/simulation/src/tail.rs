@@ -6,8 +6,8 @@ use walrelay_core::dead_letter::owner::LetterOwner;
 use walrelay_core::dead_letter::tail_event::{ReadRequests, TailEvent, TailState};
 use walrelay_core::dead_letter::writer::SystemId;
 
-use crate::broker::locked;
 use crate::process::{SLOT, Site};
+use walrelay_core::base::lock::locked;
 
 /// So many events may wait for the loop.
 const WAITING_MAX: usize = 64;

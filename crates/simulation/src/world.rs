@@ -22,7 +22,7 @@ use walrelay_core::health::Phase;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
-use crate::broker::{Broker, Record, SharedBroker, locked};
+use crate::broker::{Broker, Record, SharedBroker};
 use crate::checker::{Checker, Violation};
 use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme, some_of};
@@ -34,6 +34,7 @@ use crate::rabbitmq::RabbitCounts;
 use crate::scenarios::{self, Stage};
 use crate::story::{About, Line};
 use crate::surroundings::{Counts, SharedPostgres};
+use walrelay_core::base::lock::locked;
 
 /// The parts of a round that draw numbers.
 const COMMIT: u64 = 1;

@@ -6,10 +6,11 @@
 //! of them may be published any more. A process that was frozen finds that time over; the time for
 //! which its clock stood, because its machine was suspended, counts as well.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::base::clock::{MissedTime, earlier};
+use crate::base::lock::locked;
 
 pub struct ClaimLease {
     lease: Duration,
@@ -31,7 +32,7 @@ impl ClaimLease {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// The time between two renewals.

@@ -51,7 +51,7 @@ impl Scene {
         let delivery =
             DeliverySettings { on_dead_letter: self.on_dead_letter, ..DeliverySettings::default() };
         let settings = DeadLetterSettings { burst_max: self.burst_max, ..Default::default() };
-        let writer = testing::writer(settings);
+        let writer = DeadLetterWriter { settings, ..testing::dead_letter_writer(0) };
         let Scene { place, waits_for_topic, is_read, .. } = *self;
         let (has_file, has_topic) = (place == Place::StateFile, place == Place::Topic);
         let stops = Arc::new(Site::new().stops(has_file, has_topic, !waits_for_topic));

@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::control::SystemTimeline;
 use super::faults;
 use super::ports::Clock;
 use super::state_file::memory::{Memory, Remembered};
 use crate::base::error::Fault;
+use crate::base::lock::locked;
 use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop, WENT_BACK};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
@@ -115,7 +116,7 @@ impl StandingStops {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// The stop that nobody has acknowledged, and where it is kept.
@@ -142,7 +143,7 @@ impl StandingStops {
             tracing::error!(
                 code = "stop.unkept",
                 reason = stop.code,
-                "nothing keeps this stop where the next start finds it, so that goes on: name a file with delivery.state_file"
+                "the next start does not find this stop, and continues: name a file with delivery.state_file"
             );
         } else {
             let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
@@ -155,9 +156,9 @@ impl StandingStops {
     fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
         let of_breaker = stop.code == BREAKER_OPEN;
         let body = self.body(state, stop);
-        // The next process would not find it in a topic that cannot be read.
-        let is_topics = of_breaker && !state.topic_unreadable;
-        if is_topics && self.append(StopRecordKind::Stopped, body.clone()) {
+        // The next process does not find a stop in a topic that cannot be read.
+        let belongs_to_topic = of_breaker && !state.topic_unreadable;
+        if belongs_to_topic && self.append(StopRecordKind::Stopped, body.clone()) {
             return Place::Topic;
         }
         if state.memory.is_some() {
@@ -167,9 +168,9 @@ impl StandingStops {
             }
             state.remembered.stop = None;
         }
-        // Without a file it is left in such a topic all the same: others may read it.
-        let is_last_place = of_breaker == state.topic_unreadable;
-        let in_topic = is_last_place && self.append(StopRecordKind::Stopped, body);
+        // The breaker's stop is written to such a topic all the same, where people may read it.
+        let is_of_use = of_breaker || !state.topic_unreadable;
+        let in_topic = !belongs_to_topic && is_of_use && self.append(StopRecordKind::Stopped, body);
         if in_topic { Place::Topic } else { Place::Nowhere }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Relay;
 use super::control::Walsender;
@@ -14,6 +14,7 @@ use super::ports::{FileBytes, Link, StateBytes, StateFileSource};
 use super::state_file::StateFile;
 use super::state_file::header::BYTES;
 use super::state_file::memory::REGION;
+use crate::base::lock::locked;
 use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 
@@ -138,7 +139,7 @@ impl MemoryFile {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

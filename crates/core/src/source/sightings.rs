@@ -4,11 +4,12 @@
 //! While the slot is free or another process holds it, only the peer that is there is noted: changes of
 //! the slot from that time must be judged.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::server::{ServerRun, ServerStart};
 use super::slot_state::HeldSlot;
+use crate::base::lock::locked;
 use crate::base::lsn::Lsn;
 
 /// A peer that was seen at most this long before the last look, was there when that was made: it
@@ -106,6 +107,6 @@ impl Sightings {
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }

@@ -4,11 +4,12 @@
 //! warns each time: only the first warning of a server with a text is a warning of the log.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::ServerError;
 use crate::settings::PostgresHost;
 use walrelay_base::fingerprint::fingerprint;
+use walrelay_base::lock::locked;
 
 /// How many warnings are remembered.
 const LOGGED_MAX: usize = 256;
@@ -17,7 +18,7 @@ const LOGGED_MAX: usize = 256;
 pub(crate) fn log(notice: &ServerError, at: &PostgresHost) {
     static LOGGED: Mutex<Logged> = Mutex::new(Logged(VecDeque::new()));
     let is_new = || {
-        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = locked(&LOGGED);
         logged.is_new(&format!("{at} {notice}"))
     };
     // Severities are translated, SQLSTATEs are not.

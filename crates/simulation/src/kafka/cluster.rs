@@ -547,7 +547,7 @@ impl Broker {
         let now_us = self.now_us();
         if self.kafka.holder.replace(relay).is_some_and(|it| it != relay) {
             self.kafka.clients_before = self.kafka.ids;
-            self.kafka.frozen[relay] = true;
+            self.kafka.freeze(relay, true);
         }
         for _ in 0..64 {
             self.kafka.work(now_us, self.is_away, |it| it != relay);

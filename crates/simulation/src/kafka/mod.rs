@@ -24,8 +24,9 @@ use walrelay_core::sink::kafka::port::{
 use walrelay_core::sink::kafka::{Code, KafkaSink, Learned};
 
 pub(crate) use self::cluster::{Cluster, Mood};
-use crate::broker::{Record, SharedBroker, locked};
+use crate::broker::{Record, SharedBroker};
 use crate::life::Life;
+use walrelay_core::base::lock::locked;
 
 /// Builds the sinks of a process.
 pub(crate) fn sink(

@@ -32,8 +32,9 @@ use walrelay_core::sink::{PublishError, Sink, SinkReport};
 use self::connection::{Frame, Publish};
 pub use self::counts::RabbitCounts;
 pub(crate) use self::server::{Mood, Round, Server, Trouble};
-use crate::broker::{Broker, Record, SharedBroker, locked};
+use crate::broker::{Broker, Record, SharedBroker};
 use crate::life::Life;
+use walrelay_core::base::lock::locked;
 
 /// The exchange to which the relays publish.
 pub(crate) const EXCHANGE: &str = "outbox.${aggregatetype}";

@@ -1,12 +1,12 @@
 //! Faults of a Kafka cluster, or between it and its clients.
 
 use super::{KAFKA, World, below};
-use crate::broker::locked;
 use crate::faults::FaultKind;
 use crate::kafka::Mood;
 use crate::options::SinkKind;
 use crate::postgres::TOPICS;
 use crate::story::About;
+use walrelay_core::base::lock::locked;
 
 impl World {
     /// A round of the cluster and its clients.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{SLOW_ROUND_US, World, below};
-use crate::broker::locked;
 use crate::checker::number;
 use crate::options::SinkKind;
 use crate::postgres::{Event, KEYS, TOPICS};
+use walrelay_core::base::lock::locked;
 
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.

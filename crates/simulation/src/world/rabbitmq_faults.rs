@@ -3,12 +3,12 @@
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::{RABBITMQ, World, below};
-use crate::broker::locked;
 use crate::faults::FaultKind;
 use crate::options::SinkKind;
 use crate::postgres::TOPICS;
 use crate::rabbitmq::{Mood, Round, Trouble};
 use crate::story::About;
+use walrelay_core::base::lock::locked;
 
 /// When things are well again.
 #[derive(Clone, Copy, Debug, Default)]

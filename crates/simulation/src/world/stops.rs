@@ -6,10 +6,10 @@ use walrelay_core::base::error::Fault;
 use walrelay_core::health::Phase;
 
 use super::World;
-use crate::broker::locked;
 use crate::checker::Violation;
 use crate::faults::FaultKind;
 use crate::postgres::Transaction;
+use walrelay_core::base::lock::locked;
 
 /// A relay that ends sooner has read its open transaction to the end.
 const READS_TRANSACTION_US: u64 = 1_400_000;

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::base::lock::locked;
 
 /// Names that are remembered: a template may lead to any number of topics.
 const REMEMBERED_MAX: usize = 1024;
@@ -23,7 +25,7 @@ pub(super) struct ForbiddenTopics {
 
 impl ForbiddenTopics {
     fn names(&self) -> MutexGuard<'_, BTreeMap<String, Option<Instant>>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.names)
     }
 
     #[inline]

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::code::Code;
 use super::record::Record;
 use crate::base::event::Outbound;
+use crate::base::lock::locked;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
 use crate::dead_letter::writer::KAFKA_HEADER_BYTES;
 
@@ -70,7 +71,7 @@ impl RecordLimit {
     }
 
     fn topics(&self) -> MutexGuard<'_, BTreeMap<String, TopicLimit>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.topics)
     }
 
     /// Most bytes of a batch of events that every topic takes, as far as is known.
