@@ -56,6 +56,27 @@ async fn no_time_limit_of_the_role_applies_to_a_stream() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_stream_keeps_the_wal_sender_timeout_with_which_it_began() {
+    let server = testing::alone();
+    let (admin, settings) = server.database("sql_timeout").await;
+    let mut stream = connect::open(&settings.connection).await.unwrap();
+    // WHEN an administrator lowers it, and a session without a value of its own has it
+    admin.batch_execute("ALTER SYSTEM SET wal_sender_timeout = '7s'").await.unwrap();
+    admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    let lowered = async {
+        let shown = || admin.query_one("SELECT current_setting('wal_sender_timeout')", &[]);
+        while shown().await.unwrap().get::<_, String>(0) != "7s" {
+            sleep_a_little().await;
+        }
+    };
+    timeout(LIMIT, lowered).await.expect("the configuration is read again");
+    // THEN the lease of the stream is as long as before
+    let rows = stream.query("SHOW wal_sender_timeout").await.unwrap();
+    assert_eq!(rows[0][0].as_deref(), Some("1min"));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_partition_that_is_locked_holds_up_no_look_at_the_catalog() {
     let (client, settings) = testing::logical().database("sql_locked").await;
     let made = "CREATE TABLE outbox (id int) PARTITION BY RANGE (id);

@@ -46,11 +46,13 @@ pub(crate) struct Life {
     waited_us: AtomicU64,
     /// And how often.
     waits: AtomicU32,
-    /// The clock of its system is ahead by this much.
+    /// The clock of its system is ahead by this much, and was so at the end of its last step.
     ahead_us: AtomicI64,
-    was_set_back: AtomicBool,
+    ahead_before_us: AtomicI64,
     /// The clock of its machine stood while that was suspended, so long in all.
     behind_us: AtomicU64,
+    /// Its machine was suspended since its last step.
+    was_suspended: AtomicBool,
     /// How often its clock was read: each time is a nanosecond later than the last.
     readings: AtomicU64,
     is_dead: AtomicBool,
@@ -66,8 +68,9 @@ impl Life {
             waited_us: AtomicU64::new(0),
             waits: AtomicU32::new(0),
             ahead_us: AtomicI64::new(ahead_us),
-            was_set_back: AtomicBool::new(false),
+            ahead_before_us: AtomicI64::new(ahead_us),
             behind_us: AtomicU64::new(0),
+            was_suspended: AtomicBool::new(false),
             readings: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             fuse: AtomicU32::new(NO_FUSE),
@@ -106,18 +109,23 @@ impl Life {
     }
 
     pub(crate) fn set_clock_ahead(&self, us: i64) {
-        let before = self.ahead_us.swap(us, Ordering::Relaxed);
-        self.was_set_back.fetch_or(us < before, Ordering::Relaxed);
+        self.ahead_us.store(us, Ordering::Relaxed);
     }
 
-    /// Its system's clock was set back: it may not show how long the machine was suspended.
-    pub(crate) fn was_set_back(&self) -> bool {
-        self.was_set_back.load(Ordering::Relaxed)
+    /// The clock of a system is not set back while its machine is suspended: then nothing would show how
+    /// long that was.
+    fn ahead_us(&self) -> i64 {
+        let ahead_us = self.ahead_us.load(Ordering::Relaxed);
+        match self.was_suspended.load(Ordering::Relaxed) {
+            true => ahead_us.max(self.ahead_before_us.load(Ordering::Relaxed)),
+            false => ahead_us,
+        }
     }
 
     /// The machine was suspended for so long.
-    pub(crate) fn was_suspended(&self, us: u64) {
+    pub(crate) fn suspended_for(&self, us: u64) {
         self.behind_us.fetch_add(us, Ordering::Relaxed);
+        self.was_suspended.store(true, Ordering::Relaxed);
     }
 
     /// Lets the time pass, so that a caller that waits for a time finds that it has come.
@@ -128,8 +136,10 @@ impl Life {
         assert!(waits < WAITS_MAX, "a step of a relay does not end");
     }
 
-    /// The next step begins.
-    pub(crate) fn forget_waits(&self) {
+    /// A step has ended.
+    pub(crate) fn end_step(&self) {
+        self.ahead_before_us.store(self.ahead_us(), Ordering::Relaxed);
+        self.was_suspended.store(false, Ordering::Relaxed);
         self.waited_us.store(0, Ordering::Relaxed);
         self.waits.store(0, Ordering::Relaxed);
     }
@@ -141,8 +151,7 @@ impl Life {
 
 impl Clock for Life {
     fn now(&self) -> Moment {
-        let ahead_us = self.ahead_us.load(Ordering::Relaxed);
-        let unix_us = BEGINS_UNIX_US + self.now_us() as i64 + ahead_us;
+        let unix_us = BEGINS_UNIX_US + self.now_us() as i64 + self.ahead_us();
         Moment { instant: self.instant(), unix_us }
     }
 

@@ -269,7 +269,7 @@ impl Process {
         let waits = self.opener.is_standby && self.opener.request.is_some();
         self.steps_behind = if waits { self.steps_behind + 1 } else { 0 };
         self.wakes_us = self.life.now_us();
-        self.life.forget_waits();
+        self.life.end_step();
         ended.map(|ended| self.found.take().map_or(ended, Err))
     }
 

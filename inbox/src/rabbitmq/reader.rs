@@ -170,7 +170,7 @@ impl Reader {
         let read = self.acks.send_during(reading).await;
         self.custody.revoke();
         if read.is_ok() {
-            self.finish(settings.stop_within).await;
+            self.finish(settings).await;
         }
         close(&self.connection.0).await;
         read
@@ -179,7 +179,7 @@ impl Reader {
     /// Waits for what has begun. Until the channel is closed no other instance is sent anything: if
     /// the reading were cancelled first, the next instance would begin behind what is with this one.
     /// Closing the channel is answered behind all acknowledgements.
-    async fn finish(&mut self, stop_within: Duration) {
+    async fn finish(&mut self, settings: &Settings) {
         let idle = async {
             loop {
                 let dropped = self.dropped.notified();
@@ -189,8 +189,9 @@ impl Reader {
                 dropped.await;
             }
         };
-        if timeout(stop_within, self.acks.send_during(idle)).await.is_err() {
-            tracing::warn!(code = "inbox.handler-late", "it is not waited for");
+        if timeout(settings.stop_within, self.acks.send_during(idle)).await.is_err() {
+            let consumer = &settings.service;
+            tracing::warn!(code = "inbox.handler-late", consumer, "it is not waited for");
         }
         self.acks.settled.close();
         let closed = async {

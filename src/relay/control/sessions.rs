@@ -335,7 +335,7 @@ impl<'a> SessionOpener<'a> {
             wal_end: look.current_lsn,
             seen,
             in_doubt,
-            wal_sender_timeout: server_facts.wal_sender_timeout(),
+            wal_sender_timeout: session.wal_sender_timeout,
             catalog,
             heard_at,
             opened_at,

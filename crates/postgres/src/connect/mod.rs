@@ -36,6 +36,11 @@ use walrelay_base::transport::Transport;
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const ROWS_MAX: usize = 10_000;
 
+/// Postgres uses another `wal_sender_timeout` as soon as it reads its configuration again, and no message
+/// tells the relay. A value that the session has set stays. The answer is this value in milliseconds.
+const KEEP_TIMEOUT_SQL: &str = "SELECT (extract(epoch FROM pg_catalog.set_config('wal_sender_timeout', \
+     pg_catalog.current_setting('wal_sender_timeout'), false)::interval) * 1000)::bigint";
+
 #[derive(Clone, Debug, Default)]
 pub struct StartReplication {
     pub slot: String,
@@ -80,6 +85,7 @@ pub struct ReplicationClient {
     reader: MessageReader,
     backend_pid: i32,
     started: ServerStart,
+    wal_sender_timeout: Option<Duration>,
     start_timeout: Duration,
 }
 
@@ -94,6 +100,8 @@ pub struct ReplicationSession {
     /// The process id of the walsender, as in `pg_stat_replication`.
     pub backend_pid: i32,
     pub started: ServerStart,
+    /// That of this session for as long as it lasts, or `None` when it is off.
+    pub wal_sender_timeout: Option<Duration>,
     pub host: PostgresHost,
 }
 
@@ -119,12 +127,18 @@ async fn log_in(
     let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
     let backend_pid = auth::log_in(&mut link, &mut reader, info).await?;
     let start_timeout = info.connect_timeout;
-    let started = ServerStart::default();
-    let mut client = ReplicationClient { link, reader, backend_pid, started, start_timeout };
+    let (started, wal_sender_timeout) = (ServerStart::default(), None);
+    let mut client =
+        ReplicationClient { link, reader, backend_pid, started, wal_sender_timeout, start_timeout };
     // A transaction is decoded, and waited for while the relay takes no more, within a transaction of Postgres.
-    let rows = client.ask(&format!("{SESSION_SQL}; {NO_TIMEOUTS_SQL}")).await?;
+    let sql = format!("{SESSION_SQL}; {KEEP_TIMEOUT_SQL}; {NO_TIMEOUTS_SQL}");
+    let rows = client.ask(&sql).await?;
     let role = ServerRole::of(|at| rows.first()?.get(at)?.as_deref());
     client.started = role.started.clone();
+    let timeout_ms = rows.get(1).and_then(|row| row.first()?.as_deref()?.parse().ok());
+    let timeout_ms =
+        timeout_ms.ok_or_else(|| ConnectCause::protocol("a malformed wal_sender_timeout"))?;
+    client.wal_sender_timeout = Some(Duration::from_millis(timeout_ms)).filter(|it| !it.is_zero());
     Ok((client, role))
 }
 
@@ -194,6 +208,7 @@ impl ReplicationClient {
             timeline,
             backend_pid: self.backend_pid,
             started: self.started,
+            wal_sender_timeout: self.wal_sender_timeout,
             host: self.link.host,
         })
     }

@@ -41,9 +41,7 @@ struct Partition {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: &'static str,
-    /// It was made anew at once, and a client may not know that.
-    is_anew: bool,
-    /// The id of the topic.
+    /// The id of the topic, a number that tells how often it was made.
     pub(super) made: u128,
     /// The partitions; none if the topic is not there.
     partitions: Vec<Partition>,
@@ -56,7 +54,7 @@ impl Topic {
         partitions: Vec<Partition>,
         batch_bytes_max: Option<usize>,
     ) -> Topic {
-        Topic { name, is_anew: false, made: 1, partitions, batch_bytes_max }
+        Topic { name, made: 1, partitions, batch_bytes_max }
     }
 
     pub(super) fn count(&self) -> Option<usize> {
@@ -349,8 +347,6 @@ impl Cluster {
             self.answer(request, Outcome::Retriable);
         }
         let count = if is_missing { 0 } else { 1 + below(&mut self.random, 3) };
-        // Of a topic that is missing for a while, clients with something for it hear that.
-        self.topics[topic].is_anew = !is_missing && !self.topics[topic].partitions.is_empty();
         self.topics[topic].partitions = partitions(&mut self.random, count, self.brokers);
         self.topics[topic].made += 1;
     }
@@ -445,8 +441,9 @@ impl Broker {
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
         let is_known = partition.producers.contains_key(&request.producer);
-        // What is behind a batch would be taken for the first.
-        let is_new = (batch.first > 0 || topic.is_anew) && !is_known;
+        // What is behind a batch would be taken for the first. A client may not know that the topic was
+        // made anew, and send more than one.
+        let is_new = (batch.first > 0 || topic.made > 1) && !is_known;
         if is_new {
             let numbers = Numbers { first: batch.first, next: batch.first };
             partition.producers.insert(request.producer, numbers);

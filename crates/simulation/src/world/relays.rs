@@ -31,7 +31,7 @@ impl World {
             };
             let Some(process) = &mut self.processes[index] else { continue };
             if let Some(since) = self.suspended_since_us[index].take() {
-                process.life.was_suspended(self.clock.us() - since);
+                process.life.suspended_for(self.clock.us() - since);
             }
             if serves {
                 process.serve(&site, &mut self.random);
@@ -110,12 +110,9 @@ impl World {
         }
     }
 
-    /// Postgres has given up the session of a relay because it has not heard the relay. One whose clock was
-    /// set back cannot know.
+    /// Postgres has given up the session of a relay because it has not heard the relay.
     fn is_unheard(&self, index: usize) -> bool {
-        let process = self.processes[index].as_ref();
-        process.is_some_and(|process| !process.life.was_set_back())
-            && locked(&self.postgres).unheard.contains(&index)
+        locked(&self.postgres).unheard.contains(&index)
     }
 
     /// The threads of connections have sent events since each relay had sent so many.
