@@ -44,7 +44,7 @@ pub(super) fn adapt(order: &RelayOrder, config: &Config) -> Result<Config, Fault
     // Every event of the load can be published: a dead letter would hide a fault.
     adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
     adapted.delivery.when_halted = WhenHalted::Exit;
-    adapted.delivery.state_file = Some(order.state_file.clone());
+    adapted.delivery.state_file.clone_from(&order.state_file);
     adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     adapted.admin.token = None;
     adapted.tracing = TracingSettings::default();

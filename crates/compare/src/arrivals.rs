@@ -147,7 +147,8 @@ impl Arrivals {
         let finished = (0..).zip(seconds).map(|(at_s, (second, latencies))| {
             backlog = (backlog + second.written).saturating_sub(second.delivered);
             let latencies: Latencies = latencies.into_iter().collect();
-            let [p50_ms, p99_ms] = latencies.quantiles_ms([0.5, 0.99]).unwrap_or_default();
+            let quantiles_ms = latencies.quantiles_ms([0.5, 0.99]);
+            let (p50_ms, p99_ms) = quantiles_ms.map(|[p50, p99]| (p50, p99)).unzip();
             Second { at_s, backlog, p50_ms, p99_ms, ..second }
         });
         finished.collect()

@@ -75,8 +75,8 @@ fn seconds_show_what_was_written_and_what_waited() {
     let short: Vec<_> =
         seconds.iter().map(|it| (it.at_s, it.written, it.delivered, it.backlog)).collect();
     assert_eq!(short, [(0, 3, 1, 2), (1, 0, 1, 1), (2, 0, 0, 1), (3, 0, 1, 0)]);
-    let p50: Vec<f64> = seconds.iter().map(|it| it.p50_ms).collect();
-    assert_eq!(p50, [50.0, 1100.0, 0.0, 2100.0]);
+    let p50: Vec<_> = seconds.iter().map(|it| it.p50_ms).collect();
+    assert_eq!(p50, [Some(50.0), Some(1100.0), None, Some(2100.0)]);
 }
 
 /// Hands out what it has, then fails.

@@ -6,6 +6,7 @@
 //! event. An event is missing if none has arrived for [`patience`].
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,11 +127,14 @@ impl<'a> Measurement<'a> {
         before: PostgresCounters,
     ) -> Result<MeasuredRelay, Fault> {
         let name = &self.source.name;
+        let state_file = std::env::temp_dir().join(format!("{name}.state"));
+        // A container may have no directory to write to.
+        let state_file = File::create_new(&state_file).ok().map(|_| state_file);
         let process = RelayProcess::start(&RelayOrder {
             config: self.request.origin.clone(),
             name: name.clone(),
             interval_ms: mode.interval_ms(),
-            state_file: std::env::temp_dir().join(format!("{name}.state")),
+            state_file,
         })?;
         let (ends, used_before) = (Instant::now(), RelayCost::default());
         Ok(MeasuredRelay { mode, what, process, arrivals, events, ends, before, used_before })

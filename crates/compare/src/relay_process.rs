@@ -41,7 +41,7 @@ pub struct RelayOrder {
     /// The interval of polling; none for the slot.
     pub interval_ms: Option<u64>,
     /// Removed by the comparison.
-    pub state_file: PathBuf,
+    pub state_file: Option<PathBuf>,
 }
 
 impl RelayOrder {
@@ -82,7 +82,7 @@ pub fn application_name(name: &str) -> String {
 pub(super) struct RelayProcess {
     process: std::process::Child,
     log: Arc<Mutex<VecDeque<String>>>,
-    state_file: PathBuf,
+    state_file: Option<PathBuf>,
 }
 
 impl RelayProcess {
@@ -164,7 +164,9 @@ impl Drop for RelayProcess {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
-        std::fs::remove_file(&self.state_file).ok();
+        if let Some(path) = &self.state_file {
+            std::fs::remove_file(path).ok();
+        }
     }
 }
 

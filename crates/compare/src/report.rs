@@ -103,9 +103,9 @@ pub struct Second {
     pub delivered: u64,
     /// Written and not yet delivered at its end.
     pub backlog: u64,
-    /// The median of the events delivered in this second; 0 when there are none.
-    pub p50_ms: f64,
-    pub p99_ms: f64,
+    /// The median of the events delivered in this second, if there are any.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
 }
 
 /// The work of Postgres, from its own statistics, without the share of the load itself.

@@ -51,7 +51,7 @@ fn latencies_us(mode: CaptureMode, rate: u32) -> impl Iterator<Item = u32> + Clo
 
 pub(super) fn run(mode: CaptureMode, rate: u32) -> Run {
     let of_second: Latencies = latencies_us(mode, rate).collect();
-    let [p50_ms, p99_ms] = of_second.quantiles_ms([0.5, 0.99]).unwrap();
+    let [p50_ms, p99_ms] = of_second.quantiles_ms([0.5, 0.99]).unwrap().map(Some);
     let second = |at_s| {
         let second = Second { at_s, written: rate.into(), ..Second::default() };
         // In every other second nothing comes.

@@ -122,8 +122,8 @@ fn of_rate(at: &RateGroup<'_>) -> Value {
         };
         json!({
             "at": second,
-            "p50_ms": of_each(|it| (it.delivered > 0).then_some(it.p50_ms)),
-            "p99_ms": of_each(|it| (it.delivered > 0).then_some(it.p99_ms)),
+            "p50_ms": of_each(|it| it.p50_ms),
+            "p99_ms": of_each(|it| it.p99_ms),
             "backlog": of_each(|it| Some(it.backlog as f64)),
         })
     });

@@ -70,8 +70,8 @@ fn a_full_report_makes_a_page_with_tables_and_the_figures_of_its_plots() {
 #[test]
 fn an_empty_report_and_degenerate_runs_are_pages() {
     assert!(check(&render(&ComparisonReport::default())).contains("No event was measured."));
-    let second =
-        Second { p50_ms: f64::NAN, p99_ms: f64::INFINITY, delivered: 1, ..Second::default() };
+    let (p50_ms, p99_ms) = (Some(f64::NAN), Some(f64::INFINITY));
+    let second = Second { p50_ms, p99_ms, delivered: 1, ..Second::default() };
     let latencies: [&[u32]; 4] = [&[], &[0], &[500; 900], &[0, u32::MAX]];
     for latencies_us in latencies {
         let run = |mode| Run {
