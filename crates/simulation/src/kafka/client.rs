@@ -25,6 +25,9 @@ pub(super) struct Message {
     pub(super) record: Record,
     /// The event has asked for its partition.
     asked: bool,
+    /// The number of the topic whose partition has confirmed an event, as the relay knew when it handed this
+    /// one over: it sends any number of events to that partition.
+    pub(super) confirmed: Option<u128>,
 }
 
 /// Records that are sent in one request, under the same numbers however often.
@@ -79,11 +82,11 @@ pub(super) enum Arrival {
     Answer {
         request: u64,
         outcome: Outcome,
+        /// The number of the topic.
+        made: u128,
     },
     /// The connection to this broker is lost.
-    Lost {
-        broker: usize,
-    },
+    Lost { broker: usize },
 }
 
 /// The parts of the world that a client works with.
@@ -111,6 +114,12 @@ pub(super) struct Client {
     pub(super) cluster: Option<u64>,
     /// How many partitions each topic has, as far as it knows; none where there is no such topic.
     pub(super) counts: Vec<Option<usize>>,
+    /// The number of the topic of each partition that has confirmed an event, as far as its relay knows.
+    confirmed: BTreeMap<Place, u128>,
+    /// Topics that are others than before, as its relay will hear with the next answers, and those that were
+    /// described to it: it compares their ids from then on.
+    changed: Vec<usize>,
+    is_described: Vec<bool>,
     /// Topics whose partitions it wants to know again.
     stale: Vec<bool>,
     /// The messages to topics whose partitions are not known.
@@ -160,6 +169,11 @@ fn given_back(message: &Message, partition: usize) -> record::Record {
     }
 }
 
+/// Whether a relay knows by this failure that the topic is another one, or will be.
+fn shows_change(code: Code, asked: bool) -> bool {
+    code == Code::UnknownTopic || code == Code::UnknownPartition && asked
+}
+
 impl Client {
     pub(super) fn new(
         id: u64,
@@ -167,7 +181,7 @@ impl Client {
         life: &Arc<Life>,
         kind: ProducerKind,
         batch_bytes_max: usize,
-        topics: usize,
+        topics: &[Topic],
     ) -> Client {
         Client {
             id,
@@ -177,9 +191,12 @@ impl Client {
             kind,
             batch_bytes_max,
             cluster: None,
-            counts: vec![None; topics],
-            stale: vec![true; topics],
-            unassigned: (0..topics).map(|_| VecDeque::new()).collect(),
+            counts: vec![None; topics.len()],
+            confirmed: BTreeMap::new(),
+            changed: Vec::new(),
+            is_described: vec![false; topics.len()],
+            stale: vec![true; topics.len()],
+            unassigned: topics.iter().map(|_| VecDeque::new()).collect(),
             lanes: BTreeMap::new(),
             sent: VecDeque::new(),
             arrivals: VecDeque::new(),
@@ -220,7 +237,9 @@ impl Client {
         asked: bool,
         partition: Option<i32>,
     ) {
-        let message = Message { sequence, record, asked };
+        let place = partition.map(|partition| (topic, partition as usize));
+        let confirmed = place.and_then(|place| self.confirmed.get(&place)).copied();
+        let message = Message { sequence, record, asked, confirmed };
         self.held += 1;
         match self.counts[topic] {
             None => self.unassigned[topic].push_back((message, partition)),
@@ -335,10 +354,14 @@ impl Client {
     fn hear(&mut self, now_us: u64) {
         while let Some(arrival) = self.arrivals.pop_front() {
             match arrival {
-                Arrival::Answer { request, outcome } => {
+                Arrival::Answer { request, outcome, made } => {
                     let found = self.sent.iter().position(|it| it.request == request);
                     let sent = found.and_then(|index| self.sent.remove(index));
-                    sent.into_iter().for_each(|sent| self.answered(sent, outcome, now_us));
+                    let Some(sent) = sent else { continue };
+                    if outcome == Outcome::Stored {
+                        self.confirmed.insert(sent.place, made);
+                    }
+                    self.answered(sent, outcome, now_us);
                 }
                 Arrival::Lost { broker } => {
                     let all = std::mem::take(&mut self.sent);
@@ -445,7 +468,11 @@ impl Client {
             let (count, made) = (net.topics[topic].count(), net.topics[topic].made);
             let is_answered = !net.random.number().is_multiple_of(8);
             let described = |partitions| TopicDescription { topic: id, partitions, id: made };
-            self.answers.topics.extend(count.filter(|_| is_answered).map(described));
+            let answer = count.filter(|_| is_answered).map(described);
+            if answer.is_some() && std::mem::replace(&mut self.is_described[topic], true) {
+                self.changed.push(topic);
+            }
+            self.answers.topics.extend(answer);
         }
         for topic in std::mem::take(&mut self.asked_limits) {
             let Topic { name, batch_bytes_max, .. } = &net.topics[topic];
@@ -456,20 +483,42 @@ impl Client {
 
     pub(super) fn learn_topic(&mut self, topic: usize, count: Option<usize>) {
         (self.counts[topic], self.stale[topic]) = (count, false);
+        let mut failed = Vec::new();
         for (message, partition) in std::mem::take(&mut self.unassigned[topic]) {
             match count {
                 Some(count) => self.queue(topic, count, message, partition),
-                None => self.fail(&message, 0, Code::UnknownTopic),
+                None => failed.push((message, 0)),
             }
         }
         let is_gone = |place: &&Place| place.0 == topic && place.1 >= count.unwrap_or(0);
         let gone: Vec<Place> = self.lanes.keys().filter(is_gone).copied().collect();
-        let code = if count.is_some() { Code::UnknownPartition } else { Code::UnknownTopic };
         for place in gone {
             let Some(lane) = self.lanes.remove(&place) else { continue };
-            lane.again.iter().for_each(|batch| self.fail_batch(batch, place.1, code));
-            lane.queue.iter().for_each(|message| self.fail(message, place.1, code));
+            let sent = lane.again.iter().flat_map(|batch| batch.messages.iter().cloned());
+            failed.extend(sent.chain(lane.queue).map(|message| (message, place.1)));
         }
+        let code = if count.is_some() { Code::UnknownPartition } else { Code::UnknownTopic };
+        for (message, partition) in failed {
+            self.changed.extend(Some(topic).filter(|_| shows_change(code, message.asked)));
+            self.fail(&message, partition, code);
+        }
+    }
+
+    /// The relay takes the answers.
+    pub(super) fn take_answers(&mut self) -> ProducerAnswers {
+        std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.forget(topic));
+        std::mem::take(&mut self.answers)
+    }
+
+    /// The relay is refused an event for this reason.
+    pub(super) fn refused_room(&mut self, topic: usize, code: Code, asked: bool) {
+        if shows_change(code, asked) {
+            self.forget(topic);
+        }
+    }
+
+    fn forget(&mut self, topic: usize) {
+        self.confirmed.retain(|place, _| place.0 != topic);
     }
 
     fn send(&mut self, net: &mut Net<'_>) {

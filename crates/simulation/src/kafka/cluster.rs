@@ -183,7 +183,7 @@ impl Cluster {
     ) -> u64 {
         self.ids += 1;
         let id = self.ids;
-        let mut client = Client::new(id, by, life, kind, batch_bytes_max, self.topics.len());
+        let mut client = Client::new(id, by, life, kind, batch_bytes_max, &self.topics);
         let connects = !is_away && below(&mut self.random, 4) > 0;
         client.cluster = Some(self.cluster).filter(|_| connects);
         self.clients.insert(id, client);
@@ -199,7 +199,7 @@ impl Cluster {
     }
 
     pub(super) fn answers(&mut self, client: u64) -> Option<ProducerAnswers> {
-        Some(std::mem::take(&mut self.clients.get_mut(&client)?.answers))
+        Some(self.clients.get_mut(&client)?.take_answers())
     }
 
     pub(super) fn purge(&mut self, client: u64) {
@@ -278,7 +278,8 @@ impl Cluster {
             ));
         }
         if let Some(client) = self.clients.get_mut(&request.client) {
-            client.arrivals.push_back(Arrival::Answer { request: request.id, outcome });
+            let made = self.topics[request.place.0].made;
+            client.arrivals.push_back(Arrival::Answer { request: request.id, outcome, made });
         }
     }
 
@@ -433,17 +434,16 @@ impl Broker {
         let Cluster { topics, random, has_refused, forbidden, .. } = &mut self.kafka;
         let batch = &*request.batch;
         let topic = &mut topics[request.place.0];
-        let limit = topic.batch_bytes_max;
         let is_forbidden = Some(topic.name) == *forbidden;
         let Some(partition) = topic.partitions.get_mut(request.place.1) else {
             return Outcome::Retriable;
         };
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
-        let is_known = partition.producers.contains_key(&request.producer);
-        // What is behind a batch would be taken for the first. A client may not know that the topic was
-        // made anew, and send more than one.
-        let is_new = (batch.first > 0 || topic.made > 1) && !is_known;
+        // Where the relay takes it for one of an earlier topic, what is behind a batch would be taken for the first.
+        let mut known_topics = batch.messages.iter().filter_map(|it| it.confirmed);
+        let is_confused = known_topics.any(|made| made != topic.made);
+        let is_new = is_confused && !partition.producers.contains_key(&request.producer);
         if is_new {
             let numbers = Numbers { first: batch.first, next: batch.first };
             partition.producers.insert(request.producer, numbers);
@@ -452,8 +452,8 @@ impl Broker {
             return Outcome::Retriable;
         }
         let poison = batch.messages.iter().any(|it| it.record.is_poison());
-        let is_too_large =
-            limit.is_some_and(|limit| batch.messages.len() > 1 && batch.bytes() > limit);
+        let limit = topic.batch_bytes_max.filter(|_| batch.messages.len() > 1);
+        let is_too_large = limit.is_some_and(|limit| batch.bytes() > limit);
         let refusal = match below(random, 8) {
             _ if is_forbidden => Some(Code::TopicAuthorizationFailed),
             _ if is_too_large => Some(Code::MessageSizeTooLarge),
@@ -470,7 +470,10 @@ impl Broker {
         let end = batch.first + batch.messages.len() as u64;
         let known = partition.producers.entry(request.producer);
         let numbers = known.or_insert(Numbers { first: batch.first, next: batch.first });
-        // A producer that is not known here may begin with any number.
+        // A producer of which nothing is stored here may begin with any number.
+        if !is_confused && numbers.first == numbers.next {
+            *numbers = Numbers { first: batch.first, next: batch.first };
+        }
         let is_before = end <= numbers.first;
         if batch.first >= numbers.first && end <= numbers.next {
             return Outcome::Stored;

@@ -100,8 +100,9 @@ impl ProducerPort for Producer {
         let Cluster { topics, clients, queue_max, .. } = &mut broker.kafka;
         let topic = cluster::topic_index(topics, &self.topics[topic]).ok_or(Code::UnknownTopic)?;
         let client = clients.get_mut(&self.id).ok_or(Code::State)?;
-        client.check_room(topic, partition, *queue_max)?;
         let asked = event.partition.is_some();
+        let has_room = client.check_room(topic, partition, *queue_max);
+        has_room.inspect_err(|code| client.refused_room(topic, *code, asked))?;
         client.take(topic, sequence, Record::copy(event), asked, partition);
         let relay = client.relay;
         broker.sent[relay] += 1;

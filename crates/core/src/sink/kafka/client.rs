@@ -28,6 +28,8 @@ pub(super) struct ProducerClient<P> {
     topic_asked: Option<(Instant, bool)>,
     /// A topic that was missing or forbidden, and whether the answers were collected since.
     missing: Option<(TopicId, bool)>,
+    /// The topic of the last event that was handed over is missing, or was until it was asked for.
+    pub(super) is_topic_missing: bool,
     lost_brokers: LostBrokers,
     /// The time of the last poll.
     now: Instant,
@@ -46,6 +48,7 @@ impl<P: ProducerPort> ProducerClient<P> {
             in_flight: 0,
             topic_asked: None,
             missing: None,
+            is_topic_missing: false,
             lost_brokers: LostBrokers::default(),
             now,
         })
@@ -61,10 +64,12 @@ impl<P: ProducerPort> ProducerClient<P> {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
+        self.is_topic_missing = false;
         if self.learned.record_limit.is_beyond_client(event) {
             return Err(Code::MessageSizeTooLarge);
         }
         let outcome = self.producer.produce(topic, sequence, event, partition);
+        self.is_topic_missing = outcome == Err(Code::UnknownTopic);
         let may_have_changed =
             matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
         if may_have_changed && self.in_flight > 0 && self.missing != Some((topic, true)) {

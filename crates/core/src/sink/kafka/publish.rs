@@ -139,19 +139,19 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, Record::copy(event, lane));
             }
             Err(code) => {
-                self.forget_missing(event.topic, code);
+                if self.normal.is_topic_missing {
+                    self.forget_missing(topic);
+                }
                 return Err(code);
             }
         }
         Ok(())
     }
 
-    /// A topic that is missing will be made anew, and its partitions know nothing of this producer.
-    fn forget_missing(&mut self, topic: &str, code: Code) {
-        if is_missing_topic(code)
-            && !on(Mutant::KafkaTopicAnewTrusted)
-            && let Ok(topic) = self.normal.producer.topic(topic)
-        {
+    /// A topic that is missing will be made anew, or was by the time the producer had asked for it. Its
+    /// partitions know nothing of this producer.
+    fn forget_missing(&mut self, topic: TopicId) {
+        if !on(Mutant::KafkaTopicAnewTrusted) {
             self.forget(topic);
         }
     }
@@ -334,7 +334,11 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, record);
                 continue;
             }
-            self.forget_missing(&record.topic, code);
+            if is_missing_topic(code)
+                && let Ok(topic) = self.normal.producer.topic(&record.topic)
+            {
+                self.forget_missing(topic);
+            }
             let failure = record.failure(code);
             // The client does not know whether it is stored. A refusal by the broker is no such answer.
             if failure.disposition == Disposition::Outage && stored.contains(&sequence) {

@@ -388,6 +388,18 @@ fn a_topic_that_was_made_anew_is_warmed_up_again_or_ends_the_sink() {
     world.publish(5, "orders", "d");
     world.poll();
     assert_eq!(world.taken(ProducerKind::Normal), [4]);
+    // GIVEN one that the client finds missing when it gets an event, and which is there once it is asked for
+    let mut world = World::warm();
+    world.cluster.borrow_mut().refused.insert("orders".to_owned(), Code::UnknownTopic);
+    world.cluster.borrow_mut().is_answering = true;
+    let refused = event("orders", "b", |event| world.sink.publish(3, event));
+    assert_eq!(refused, Err(PublishError::QueueFull));
+    world.cluster.borrow_mut().refused.clear();
+    // THEN one event at a time goes to a partition of it, too
+    world.publish(3, "orders", "b");
+    world.publish(4, "orders", "d");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Normal), [3]);
     // GIVEN one that was made anew, and nothing has told it to the client
     let mut world = World::warm();
     let anew = TopicDescription { topic: 0, partitions: 2, id: 8 };
