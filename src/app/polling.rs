@@ -75,6 +75,7 @@ pub(super) fn run(
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
         open: AtomicBool::default(),
         connected: AtomicBool::default(),
+        login_refused: AtomicBool::default(),
         lease: ClaimLease::new(polling.lease, Instant::now()).into(),
         live: LiveClaims::default(),
         claims: AtomicU64::default(),

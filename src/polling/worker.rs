@@ -55,6 +55,8 @@ pub(crate) struct PollingShared {
     pub(crate) open: AtomicBool,
     /// Whether there is a connection. Set by maintenance, which uses its own every second.
     pub(crate) connected: AtomicBool,
+    /// Whether Postgres has refused a login, and has accepted none since.
+    pub(crate) login_refused: AtomicBool,
     pub(crate) lease: Arc<ClaimLease>,
     /// Claims of this process, which must be renewed.
     pub(crate) live: LiveClaims,
@@ -132,14 +134,22 @@ impl<'a> Reconnect<'a> {
         loop {
             let opening = PollingSession::open(&source.connection, statements, polling.lease);
             let error = match self.checked(opening.await).await {
-                Ok(session) => return Ok(session),
+                Ok(session) => {
+                    self.shared.login_refused.store(false, Ordering::Relaxed);
+                    return Ok(session);
+                }
                 Err(error) => error,
             };
-            if error.kind() == ConnectErrorKind::Fatal && !passes(&error) {
+            // One was accepted before there were workers: it is being rotated.
+            let is_rotated = error.is_refused_login() && source.connection.login_files.are_used();
+            if error.kind() == ConnectErrorKind::Fatal && !is_rotated && !passes(&error) {
                 return Err(match error.sqlstate() {
                     Some(state) if state.starts_with("42") => refused(self.shared, &error),
                     _ => error.fault(&source.connection, &source.slot, &source.publication),
                 });
+            }
+            if is_rotated {
+                self.shared.login_refused.store(true, Ordering::Relaxed);
             }
             let wait = self.backoff.next_delay();
             tracing::warn!(code = "source.no-connection", error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");

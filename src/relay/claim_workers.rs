@@ -14,6 +14,7 @@ use walrelay_core::relay::ports::ClaimWorkers;
 use super::faults;
 use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
+use crate::health::Phase;
 use crate::outbox::Plan;
 use crate::polling::batch::{Batch, Verdicts};
 use crate::polling::worker::{PassedBatch, PollingShared};
@@ -81,7 +82,13 @@ impl ClaimWorkers for Workers {
         self.shared.open.store(wanted, Ordering::Relaxed);
     }
 
-    fn is_connected(&self) -> bool {
-        self.shared.connected.load(Ordering::Relaxed)
+    fn phase(&self) -> Phase {
+        let PollingShared { connected, login_refused, .. } = &*self.shared;
+        // Connections from before the refusal go on; a worker that has lost its own waits.
+        match (login_refused.load(Ordering::Relaxed), connected.load(Ordering::Relaxed)) {
+            (true, _) => Phase::LoginRefused,
+            (false, true) => Phase::Polling,
+            (false, false) => Phase::Connecting,
+        }
     }
 }

@@ -21,9 +21,22 @@ fn with_secret(scene: &mut CliFixture<'_>, secret: &str) -> PathBuf {
 
 /// The login is refused for as long as the file has the old secret; with `new` events go on.
 fn assert_rotates(scene: &CliFixture<'_>, relay: &mut Relay, file: &Path, new: &str) {
+    assert_waits(scene, relay, file);
+    std::fs::write(file, new).unwrap();
+    scene.insert("2", "{}");
+    scene.wait_confirmed(relay);
+    relay.wait_until("readiness", || readiness(scene) == "ready\n");
+}
+
+fn readiness(scene: &CliFixture<'_>) -> String {
     let admin: SocketAddr = scene.listen.parse().unwrap();
-    let answer = || get(admin, "/readyz", LIMIT).map(|it| it.body).unwrap_or_default();
-    relay.wait_until("the refusal", || answer().starts_with("login_refused: "));
+    get(admin, "/readyz", LIMIT).map(|it| it.body).unwrap_or_default()
+}
+
+/// The relay says that its login is refused, and goes on; the file is gone then.
+fn assert_waits(scene: &CliFixture<'_>, relay: &mut Relay, file: &Path) {
+    let admin: SocketAddr = scene.listen.parse().unwrap();
+    relay.wait_until("the refusal", || readiness(scene).starts_with("login_refused: "));
     assert_eq!(get(admin, "/livez", LIMIT).unwrap().status, 200);
     // GIVEN a moment without the file, as when it is replaced THEN that is no end either
     std::fs::remove_file(file).unwrap();
@@ -32,23 +45,30 @@ fn assert_rotates(scene: &CliFixture<'_>, relay: &mut Relay, file: &Path, new: &
         let status = get(admin, "/status", LIMIT).map(|it| it.body).unwrap_or_default();
         status.contains(&unread) || std::fs::read_to_string(&log).unwrap().contains(&unread)
     });
-    std::fs::write(file, new).unwrap();
-    scene.insert("2", "{}");
-    scene.wait_confirmed(relay);
-    relay.wait_until("readiness", || answer() == "ready\n");
 }
+
+/// A server that asks for the password of the role `relay`.
+fn strict_postgres() -> Postgres {
+    let hba = Some("host all all 127.0.0.1/32 scram-sha-256".to_owned());
+    let postgres = Postgres::start(PostgresOptions { hba, ..PostgresOptions::default() }).unwrap();
+    let role = "CREATE ROLE relay SUPERUSER LOGIN PASSWORD 'one'";
+    postgres.sql("postgres", role).unwrap();
+    postgres
+}
+
+/// Gives the role another password, and ends every connection of the relay.
+const ROTATE: &str = "ALTER ROLE relay PASSWORD 'two';
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'relay'";
 
 #[test]
 fn a_password_of_postgres_is_rotated_under_a_running_relay() {
-    let hba = Some("host all all 127.0.0.1/32 scram-sha-256".to_owned());
-    let postgres = Postgres::start(PostgresOptions { hba, ..PostgresOptions::default() }).unwrap();
+    let postgres = strict_postgres();
     let mut scene = CliFixture::on(&postgres, "rotated_postgres");
     scene.sql(OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
     scene.make_slot();
     scene.make_topic(&scene.topic(), 1);
     scene.insert("1", "{}");
-    scene.sql("CREATE ROLE relay SUPERUSER LOGIN PASSWORD 'one'");
     let url = |password: &str| {
         format!("postgres://relay:{password}@127.0.0.1:{}/rotated_postgres", postgres.port())
     };
@@ -57,11 +77,47 @@ fn a_password_of_postgres_is_rotated_under_a_running_relay() {
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
     // WHEN the password is another one, and every connection is lost
-    scene.sql(
-        "ALTER ROLE relay PASSWORD 'two';
-         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'relay'",
-    );
+    scene.sql(ROTATE);
     assert_rotates(&scene, &mut relay, &file, &url("two"));
+    relay.stop();
+}
+
+#[test]
+fn a_password_of_postgres_is_rotated_under_a_relay_that_polls() {
+    let postgres = strict_postgres();
+    let mut scene = CliFixture::on(&postgres, "rotated_polling");
+    scene.source = "mode = \"polling\"\n[source.polling]\nworkers = 1\n\
+                    [[source.outbox]]\ntable = \"public.outbox\"\n"
+        .into();
+    scene.sql(include_str!("../../sql/polling.sql"));
+    scene.make_topic(&scene.name, 1);
+    let url = |password: &str| {
+        format!("postgres://relay:{password}@127.0.0.1:{}/rotated_polling", postgres.port())
+    };
+    let file = with_secret(&mut scene, &url("one"));
+    scene.env.push(("WALRELAY_SOURCE__URL".into(), format!("{{ file = {file:?} }}")));
+    let mut relay = scene.spawn(&["run"]);
+    let publish = |relay: &mut Relay| {
+        scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('rotated_polling', '{}')");
+        let left = "SELECT count(*) FROM outbox WHERE status <> 'published'";
+        relay.wait_until("the row", || scene.sql(left) == "0");
+    };
+    publish(&mut relay);
+    // WHEN the password is another one, and every connection is lost
+    scene.sql(ROTATE);
+    assert_waits(&scene, &mut relay, &file);
+    std::fs::write(&file, url("two")).unwrap();
+    publish(&mut relay);
+    relay.wait_until("readiness", || readiness(&scene) == "ready\n");
+    // WHEN only the connection that claims is lost THEN the others do not hide that
+    scene.sql("ALTER ROLE relay PASSWORD 'three'");
+    let end_worker = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                      WHERE usename = 'relay' AND query LIKE 'SELECT t.%'";
+    relay.wait_until("the worker's connection", || scene.sql(end_worker) == "1");
+    assert_waits(&scene, &mut relay, &file);
+    std::fs::write(&file, url("three")).unwrap();
+    publish(&mut relay);
+    relay.wait_until("readiness", || readiness(&scene) == "ready\n");
     relay.stop();
 }
 

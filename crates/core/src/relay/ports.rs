@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::control::{ConfirmedPosition, SessionNews, SessionRequest, Walsender, WalsenderAnswer};
 pub use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
-use crate::health::Pass;
+use crate::health::{Pass, Phase};
 use crate::metrics::{Ignored, KnownFrom, Stage};
 use crate::polling::batch::{Batch, Verdicts};
 use crate::source::catalog::Catalog;
@@ -61,8 +61,8 @@ pub trait ClaimWorkers: Send {
     /// Whether more rows are to be claimed.
     fn set_wanted(&mut self, wanted: bool);
 
-    /// Whether there is a connection to Postgres.
-    fn is_connected(&self) -> bool;
+    /// Whether the table is polled, or what its connections wait for.
+    fn phase(&self) -> Phase;
 }
 
 /// The state file of a process that does not hold the slot yet.

@@ -64,8 +64,8 @@ impl ClaimWorkers for MemoryWorkers {
         self.table().wanted = wanted;
     }
 
-    fn is_connected(&self) -> bool {
-        true
+    fn phase(&self) -> Phase {
+        Phase::Polling
     }
 }
 

@@ -294,9 +294,12 @@ impl Feed for ClaimFeed {
     fn status(&self, now: Instant) -> Pass {
         // Without renewals of its claims it publishes nothing.
         let renews = now < self.lease.until();
-        let connected = renews && self.workers.is_connected();
+        let phase = match self.workers.phase() {
+            Phase::Polling if !renews => Phase::Connecting,
+            phase => phase,
+        };
         Pass {
-            phase: if connected { Phase::Polling } else { Phase::Connecting },
+            phase,
             hold: self.hold,
             in_flight_events: self.rows.in_flight as u64,
             in_flight_bytes: self.rows.bytes as u64,
