@@ -5,6 +5,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::polled_columns::PolledTable;
+use crate::source::faults::message_of;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::sql::read_only;
 
@@ -24,10 +25,7 @@ pub(super) async fn counted(client: &Client, table: &PolledTable<'_>) -> String 
         Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
             "its rows were not counted: that takes more than 1 s".to_owned()
         }
-        Err(error) => {
-            let why = error.as_db_error().map_or_else(|| error.to_string(), |it| it.to_string());
-            format!("its rows were not counted: {why}")
-        }
+        Err(error) => format!("its rows were not counted: {}", message_of(&error)),
     }
 }
 

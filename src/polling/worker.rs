@@ -368,7 +368,7 @@ pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
 
 /// How to mend a trigger or a CHECK that has failed.
 fn in_function(error: &ServerError) -> String {
-    let context = error.context.lines().next().unwrap_or_default();
+    let context = &error.context;
     match error.sqlstate.as_str() {
         "42P01" | "42883" | "42704" => format!(
             "{context} names something without its schema, and the relay's sessions have an empty search_path: ALTER FUNCTION … SET search_path = public; (docs/polling.md)"

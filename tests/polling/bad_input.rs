@@ -268,9 +268,11 @@ fn what_only_shows_with_a_row_ends_the_relay_with_the_reason() {
     let scene = polled("polling_refused");
     scene.sql(POLLING_SQL);
     scene.sql("ALTER TABLE outbox ADD CHECK (status <> 'in_progress' OR event_key <> 'k')");
-    scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}')");
+    scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '\"canary\"')");
     let ended = scene.walrelay(&["run"]);
     ended.assert_fault(4, "polling.refused", &["check constraint", "outbox_check"]);
+    // THEN without the row, of which Postgres has sent every value
+    assert!(!ended.all().contains("canary"), "{ended}");
     assert_eq!(scene.sql("SELECT status FROM outbox"), "pending");
 }
 

@@ -94,3 +94,45 @@ async fn a_partition_that_is_locked_holds_up_no_look_at_the_catalog() {
     };
     timeout(LIMIT, looks).await.expect("neither waits for the lock");
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn the_error_of_a_statement_does_not_show_the_row() {
+    let (_, settings) = testing::logical().database("sql_values").await;
+    let sql = connect(&settings.connection).await.unwrap();
+    let made = "SET search_path = public;
+        CREATE TABLE outbox (id int PRIMARY KEY, payload text NOT NULL, status text NOT NULL,
+            CHECK (status <> 'published'));
+        CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM NEW.payload::json; RETURN NEW; END $$;
+        CREATE FUNCTION compose() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN EXECUTE format('INSERT INTO outbox VALUES (1, %L, '''')', NEW.payload); RETURN NEW; END $$;
+        INSERT INTO outbox VALUES (1, '{\"a\": canary}', 'pending')";
+    sql.client.batch_execute(made).await.unwrap();
+    let refused = async |statement: &str| {
+        let error = sql.client.batch_execute(statement).await.unwrap_err();
+        let error = sql.error(&error);
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+        let ConnectCause::Server(error) = error.cause else { panic!("{error}") };
+        (error.sqlstate, error.context)
+    };
+    let update = "UPDATE outbox SET status = 'published'";
+    assert_eq!(refused(update).await, ("23514".to_owned(), String::new()));
+    assert_eq!(refused("UPDATE outbox SET status = NULL").await.0, "23502");
+    assert_eq!(refused("INSERT INTO outbox VALUES (1, 'canary', '')").await.0, "23505");
+    let duplicate = "ALTER TABLE outbox ADD EXCLUDE (payload WITH =);
+        INSERT INTO outbox SELECT 2, payload, status FROM outbox";
+    assert_eq!(refused(duplicate).await.0, "23P01");
+    // GIVEN a CHECK, and functions that quote the value where they say what they were doing
+    let check = "ALTER TABLE outbox ADD CHECK (payload::json IS NOT NULL) NOT VALID; UPDATE outbox SET id = 2";
+    assert_eq!(refused(check).await, ("22P02".to_owned(), String::new()));
+    for (function, state) in [("look", "22P02"), ("compose", "23505")] {
+        let trigger = format!(
+            "CREATE TRIGGER tried BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION {function}(); UPDATE outbox SET id = 2"
+        );
+        let (sqlstate, context) = refused(&trigger).await;
+        assert_eq!(sqlstate, state);
+        let begin = format!("PL/pgSQL function {function}() line 1 at ");
+        assert!(context.starts_with(&begin), "{context}");
+    }
+}

@@ -58,7 +58,12 @@ pub enum ConnectErrorKind {
 
 use ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
 
-/// The fields of an ErrorResponse or a NoticeResponse; empty where the server did not send them.
+/// Classes of SQLSTATE whose details quote values of a row: data exceptions, violated constraints, and views
+/// WITH CHECK OPTION.
+const ABOUT_VALUES: [&str; 3] = ["22", "23", "44"];
+
+/// The fields of an ErrorResponse or a NoticeResponse; empty where the server did not send them, or where
+/// they would quote a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerError {
     pub sqlstate: String,
@@ -67,7 +72,7 @@ pub struct ServerError {
     pub hint: String,
     /// The C function that raised it.
     pub routine: String,
-    /// The functions and triggers in which it was raised.
+    /// The function, called by the statement, in which it was raised.
     pub context: String,
 }
 
@@ -89,7 +94,21 @@ impl ServerError {
                 _ => {}
             }
         }
-        error
+        error.without_values()
+    }
+
+    /// Without what quotes values of rows, which no log may show: the detail of an error that is about a
+    /// value, and of the context all that is within the outermost function. A statement that a function
+    /// has composed stands there, and the JSON that was being parsed.
+    #[must_use]
+    pub fn without_values(mut self) -> ServerError {
+        if self.sqlstate.get(..2).is_some_and(|class| ABOUT_VALUES.contains(&class)) {
+            self.detail.clear();
+        }
+        // The parser of JSON shows the text in the first line, which may be the only one.
+        let shown = usize::from(self.routine.starts_with("json_"));
+        self.context = self.context.lines().skip(shown).last().unwrap_or_default().to_owned();
+        self
     }
 
     /// The publication does not exist, or did not when the WAL that is decoded was written.

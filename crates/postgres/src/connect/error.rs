@@ -30,6 +30,7 @@ pub(crate) fn server_error(error: &DbError) -> ServerError {
         routine: text(error.routine()),
         context: text(error.where_()),
     }
+    .without_values()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -148,3 +148,23 @@ fn the_fault_of_many_servers_names_them_all_and_mends_the_last() {
     assert_eq!(fault.code, "source.full");
     assert!(fault.what.contains('x') && fault.what.contains('y'));
 }
+
+#[test]
+fn an_error_about_a_value_does_not_show_it() {
+    let error = |sqlstate: &str, detail: &str| {
+        let fields = format!("SERROR\0C{sqlstate}\0Mrefused\0D{detail}\0\0");
+        at("db:5433", ConnectCause::server(fields.as_bytes()))
+    };
+    for of_a_value in ["23514", "23502", "22P02"] {
+        let text = format!("{:?}", error(of_a_value, "Failing row contains (canary)."));
+        assert!(text.contains("refused") && !text.contains("canary"), "{text}");
+    }
+    let context = "Wwhile parsing: canary\nfunction of the table";
+    let parsed = |routine: &str| {
+        ServerError::parse(format!("C42P01\0R{routine}\0{context}\0\0").as_bytes()).context
+    };
+    assert_eq!(parsed("json_errsave_error"), "function of the table");
+    assert_eq!(parsed("exec_stmt"), "function of the table");
+    let connections = error("53300", "This happened.").to_string();
+    assert_eq!(connections, "db:5433: refused (SQLSTATE 53300); This happened.");
+}
