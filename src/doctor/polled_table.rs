@@ -181,6 +181,7 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
             ),
         ));
     }
+    findings.extend(unreadable_id(table));
     let order = &polling.columns.order;
     if facts.type_of(order) == Some("uuid") {
         findings.push(Finding::warn(
@@ -191,6 +192,23 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// An id is read as UTF-8. Where text may be any bytes, one row can end each claim.
+fn unreadable_id(table: &PolledTable<'_>) -> Option<Finding> {
+    let PolledTable { facts, outbox, .. } = table;
+    let id = &outbox.columns.id;
+    let is_text = facts.column(id).is_some_and(|column| column.category == "S");
+    (is_text && facts.encoding == "SQL_ASCII").then(|| {
+        Finding::warn(
+            "source.encoding",
+            format!(
+                "the database is SQL_ASCII: a row whose {id} is not UTF-8 stops polling; ALTER TABLE {} ADD CHECK ({} ~ '^[ -~]*$');",
+                table.quoted(),
+                quote_ident(id)
+            ),
+        )
+    })
 }
 
 fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {

@@ -13,7 +13,7 @@ fn facts(columns: &[(&str, &str)]) -> PolledTableFacts {
         .collect();
     serde_json::from_value(json!({
         "oid": 1, "kind": "r", "standby": false, "role": "relay", "may_use_schema": true, "may_select": true,
-        "may_update": false, "may_delete": false, "version": "17", "columns": columns, "indexes": [],
+        "may_update": false, "may_delete": false, "version": "17", "encoding": "UTF8", "columns": columns, "indexes": [],
     }))
     .unwrap()
 }

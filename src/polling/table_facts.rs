@@ -22,6 +22,7 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
       AND polcmd IN ('*', 'r') AND (0 = ANY (polroles) OR EXISTS (SELECT FROM pg_catalog.unnest(polroles) r (oid)
         WHERE pg_catalog.pg_has_role(r.oid, 'USAGE')))) END,
   'version', pg_catalog.current_setting('server_version'),
+  'encoding', pg_catalog.current_setting('server_encoding'),
   'columns', (SELECT coalesce(pg_catalog.json_agg(f ORDER BY f.attnum), '[]') FROM (
     SELECT attnum, attname AS name, atttypid::bigint AS type_oid, base.oid::bigint AS base_oid,
            pg_catalog.format_type(atttypid, atttypmod) AS type_sql, typcategory AS category,
@@ -66,6 +67,8 @@ pub(crate) struct PolledTableFacts {
     pub(crate) row_policies: Option<u32>,
     /// The version of the server, as text.
     pub(crate) version: String,
+    /// The encoding of the database.
+    pub(crate) encoding: String,
     pub(crate) columns: Vec<PolledColumn>,
     pub(crate) indexes: Vec<PolledIndex>,
 }

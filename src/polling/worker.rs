@@ -190,7 +190,11 @@ pub(crate) async fn work(shared: Arc<PollingShared>) -> Result<(), Fault> {
 /// Logs that a connection broke. Returns a fault if the next would break in the same way.
 pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), Fault> {
     if error.kind() == ConnectErrorKind::Fatal && !passes(error) {
-        return Err(refused(shared, error));
+        let SourceSettings { connection, slot, publication, .. } = &shared.source;
+        return Err(match &error.cause {
+            ConnectCause::Server(_) => refused(shared, error),
+            _ => error.fault(connection, slot, publication),
+        });
     }
     tracing::warn!(code = "polling.connection-lost", error = %error, "a polling connection broke: reconnecting");
     Ok(())

@@ -13,7 +13,10 @@ use crate::support::session::Session;
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 fn polled(name: &str) -> CliFixture<'static> {
-    let mut scene = CliFixture::bare(name);
+    polled_in(CliFixture::bare(name))
+}
+
+fn polled_in(mut scene: CliFixture<'static>) -> CliFixture<'static> {
     scene.source = "mode = \"polling\"\n[[source.outbox]]\ntable = \"public.outbox\"\n".into();
     scene.extra = HALT.into();
     scene
@@ -274,6 +277,25 @@ fn what_only_shows_with_a_row_ends_the_relay_with_the_reason() {
     // THEN without the row, of which Postgres has sent every value
     assert!(!ended.all().contains("canary"), "{ended}");
     assert_eq!(scene.sql("SELECT status FROM outbox"), "pending");
+}
+
+#[test]
+fn an_id_that_is_no_text_ends_the_relay_with_the_reason() {
+    let scene = polled_in(CliFixture::without_encoding("polling_ascii_id"));
+    scene.sql(POLLING_SQL);
+    scene.make_topic("polling_ascii_id", 1);
+    // GIVEN an id that is a number THEN it is text in any database
+    let check = scene.walrelay(&["check"]);
+    assert!(!check.assert_done().all().contains("SQL_ASCII"), "{check}");
+    scene.sql("ALTER TABLE outbox ALTER id DROP IDENTITY; ALTER TABLE outbox ALTER id TYPE text");
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "! the database is SQL_ASCII: a row whose id is not UTF-8 stops polling; ALTER TABLE",
+    ]);
+    scene.sql(
+        r"INSERT INTO outbox (id, event_key, payload) VALUES (convert_from('\x31e9', 'SQL_ASCII'), 'polling_ascii_id', '{}')",
+    );
+    let words = ["column 0", "utf-8", "SQL_ASCII"];
+    scene.walrelay(&["run"]).assert_fault(4, "source.protocol", &words);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::connect;
+use crate::connect::{self, ConnectErrorKind};
+use crate::settings::SourceSettings;
 use crate::testing;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -135,4 +136,17 @@ async fn the_error_of_a_statement_does_not_show_the_row() {
         let begin = format!("PL/pgSQL function {function}() line 1 at ");
         assert!(context.starts_with(&begin), "{context}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_value_that_cannot_be_read_is_not_a_refused_login() {
+    let (_, settings) = testing::logical().database("sql_unreadable").await;
+    let sql = connect(&settings.connection).await.unwrap();
+    let row = sql.client.query_one("SELECT 'canary'::pg_catalog.text", &[]).await.unwrap();
+    let error = sql.error(&row.try_get::<_, i64>(0).unwrap_err());
+    let SourceSettings { connection, slot, publication, .. } = &settings;
+    let fault = error.fault(connection, slot, publication);
+    assert_eq!((fault.code, error.kind()), ("source.protocol", ConnectErrorKind::Fatal));
+    assert!(fault.what.contains("column 0") && !fault.mend.contains("pg_hba"), "{fault}");
 }

@@ -71,6 +71,9 @@ pub enum ConnectCause {
     Login(String),
     #[error("{0}")]
     Server(Box<ServerError>),
+    /// A value that the server has sent cannot be read.
+    #[error("{0}")]
+    Value(String),
     /// Not the Postgres protocol, or a message out of order.
     #[error("protocol: {0}")]
     Protocol(String),
@@ -116,7 +119,8 @@ impl ConnectError {
             | ConnectCause::NoTls
             | ConnectCause::NoPassword
             | ConnectCause::Refused(_)
-            | ConnectCause::Login(_) => Fatal,
+            | ConnectCause::Login(_)
+            | ConnectCause::Value(_) => Fatal,
             ConnectCause::Server(error) => error.kind(),
             // A fatal error ends the search, so none of these is fatal. A server that shuts down is
             // the one that was wanted, unless another one runs and may take a connection later.
@@ -230,6 +234,10 @@ impl From<&tokio_postgres::Error> for ConnectCause {
                 Some(error) => ConnectCause::from(error),
                 // The library has no type for it.
                 None if source.to_string() == "password missing" => ConnectCause::NoPassword,
+                // Nor for its kinds.
+                None if error.to_string().starts_with("error deserializing") => {
+                    ConnectCause::Value(format!("{error}: {source}"))
+                }
                 None => ConnectCause::Login(format!("{error}: {source}")),
             },
             None if error.is_closed() => ConnectCause::Io(error.to_string()),

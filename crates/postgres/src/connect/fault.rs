@@ -62,6 +62,12 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
             "source.protocol",
             "check that host and port are those of Postgres itself, not of a pooler or a proxy".into(),
         ),
+        ConnectCause::Value(_) => (
+            "source.protocol",
+            "where walrelay check says that the database is SQL_ASCII, correct the ids that are not UTF-8; otherwise \
+             report it with the server's version"
+                .into(),
+        ),
         ConnectCause::Io(_) => {
             let check = "check that Postgres listens there and no firewall is between";
             ("source.unreachable", format!("{check}: {}", pg_isready(at)))
