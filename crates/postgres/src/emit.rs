@@ -31,15 +31,19 @@ pub struct EmitFunction {
     pub sql: String,
 }
 
-/// `$1` is the quoted name of the table, `$2` the columns that the function writes.
+/// `$1` and `$2` are schema and name of the table, `$3` the columns that the function writes. `to_regclass`
+/// would need the right to use the schema, which the relay's role need not have.
 const FACTS_SQL: &str = "
+WITH outbox AS (
+  SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = $1 AND c.relname = $2)
 SELECT pg_catalog.json_build_object(
   'exists', EXISTS (SELECT FROM pg_catalog.pg_proc f
       WHERE f.proname = 'emit' AND f.pronamespace = pg_catalog.to_regnamespace('outbox')),
-  'table_exists', pg_catalog.to_regclass($1) IS NOT NULL,
+  'table_exists', EXISTS (SELECT FROM outbox),
   'required', (SELECT pg_catalog.min(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute a
-      WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
-        AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attname::pg_catalog.text <> ALL ($2)))::pg_catalog.text";
+      WHERE a.attrelid IN (SELECT oid FROM outbox) AND a.attnum > 0 AND NOT a.attisdropped
+        AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attname::pg_catalog.text <> ALL ($3)))::pg_catalog.text";
 
 #[derive(Deserialize)]
 struct EmitFacts {
@@ -65,10 +69,10 @@ pub async fn missing(
     let Some(outbox) = outbox else {
         return if is_asked { Err(unfit("there are several tables")) } else { Ok(None) };
     };
-    let table = quote_table(&outbox.schema, &outbox.table);
     let columns = columns(outbox);
     let written = columns.as_slice();
-    let parameters: [Parameter<'_>; 2] = [(&table, Type::TEXT), (&written, Type::TEXT_ARRAY)];
+    let parameters: [Parameter<'_>; 3] =
+        [(&outbox.schema, Type::TEXT), (&outbox.table, Type::TEXT), (&written, Type::TEXT_ARRAY)];
     let facts = document(client, FACTS_SQL, &parameters).await;
     let facts: EmitFacts = facts.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
     if facts.exists || (facts.table_exists && !is_asked) {

@@ -359,3 +359,19 @@ async fn no_table_is_added_whose_updates_would_be_refused() {
     client.batch_execute("CREATE TABLE outbox_2026 () INHERITS (outbox)").await.unwrap();
     assert!(told().await.unwrap().text.contains("public.outbox_2026"));
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_relay_that_may_not_use_the_schema_is_told_what_is_missing() {
+    let server = testing::logical();
+    let (client, settings) = server.database("init_closed").await;
+    let closed = "REVOKE ALL ON SCHEMA public FROM PUBLIC;
+                  CREATE ROLE closed_relay LOGIN REPLICATION NOINHERIT";
+    client.batch_execute(closed).await.unwrap();
+    let relay = server.connect("closed_relay", "init_closed").await;
+    let missing = whats(&planned(&relay, &settings).await).len();
+    assert_eq!(missing, 4, "table, function, publication and slot");
+    testing::prepare(&client, &settings).await;
+    assert_eq!(planned(&relay, &settings).await, []);
+    assert_eq!(faults(&relay, &settings).await, [""; 0]);
+}
