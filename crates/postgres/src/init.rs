@@ -155,10 +155,12 @@ fn publication_steps(
         let what = format!("make publication {name}: inserts only");
         return Ok(vec![InitStep::new(PUBLISHER, what, create_sql(settings))]);
     };
-    // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
+    // To a publication of all tables none can be added, and to add a partition whose parent is published changes
+    // nothing: the doctor reports both.
     let absent = |(table, _): &(&TableFacts, &OutboxTable)| {
         let is_member = table.member_oid.is_some();
-        !publication.all_tables && !is_member && !publication.covers(table)
+        let can_add = !publication.all_tables && publication.other_name(table).is_none();
+        can_add && !is_member && !publication.covers(table)
     };
     let add = |(table, outbox): (&TableFacts, &OutboxTable)| {
         let what = format!("add {} to publication {name}", table.shown());

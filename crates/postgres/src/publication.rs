@@ -179,6 +179,22 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
       ELSE c.relkind = 'r' AND (named.about IS NOT NULL OR EXISTS (SELECT FROM named above
         JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = above.about)) END
     ORDER BY 1, 2) t),
+  'renamed', (SELECT coalesce(pg_catalog.json_agg(e), '[]') FROM (
+    SELECT n.nspname AS schema, c.relname AS name, sent.name AS sent_as
+    FROM outbox
+    JOIN pg_catalog.pg_class c ON c.oid = outbox.oid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL (SELECT an.nspname || '.' || ac.relname AS name
+      FROM pg_catalog.pg_partition_ancestors(c.oid) WITH ORDINALITY a (relid, level)
+      JOIN pg_catalog.pg_class ac ON ac.oid = a.relid
+      JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace
+      WHERE a.relid <> c.oid AND CASE WHEN p.puballtables
+        THEN NOT ac.relispartition AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
+          WHERE r.prpubid = p.oid AND r.prrelid = a.relid)
+        ELSE a.relid IN (SELECT about FROM named) END
+      ORDER BY a.level DESC LIMIT 1) sent
+    WHERE p.pubviaroot
+    ORDER BY 1, 2) e),
   'excepted', (SELECT coalesce(pg_catalog.json_agg(e), '[]') FROM (
     SELECT n.nspname AS schema, c.relname AS name, c.oid IN (SELECT oid FROM ancestor) AS is_outbox
     FROM pg_catalog.pg_publication_rel r
@@ -251,7 +267,6 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
       FROM own JOIN pg_catalog.pg_class u ON u.oid = own.oid AND u.relpersistence = 'u'
         AND (u.relkind = 'r' OR u.oid = c.oid)
       JOIN pg_catalog.pg_namespace un ON un.oid = u.relnamespace),
-  'is_partition', coalesce(c.relispartition, false),
   'identifies_rows', CASE WHEN c.relreplident = 'f' THEN true WHEN c.relreplident = 'n' THEN false
       WHEN c.oid IS NOT NULL THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
         AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) END,

@@ -92,7 +92,7 @@ fn facts(postgres: &Postgres) -> PublishedFacts {
         },
         "tables": [{
             "schema": "public", "name": "outbox", "schema_exists": true, "kind": "r",
-            "is_partition": false, "has_update_trigger": false,
+            "has_update_trigger": false,
             "member_oid": member, "columns": columns, "similar": [],
         }],
     });

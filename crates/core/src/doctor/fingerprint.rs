@@ -69,6 +69,7 @@ impl PublicationFingerprint {
         let mut published = PublishedFacts::clone(&self.published);
         if let Some(publication) = &mut published.publication {
             publication.tables.clear();
+            publication.renamed.clear();
             publication.excepted.clear();
         }
         for table in &mut published.tables {

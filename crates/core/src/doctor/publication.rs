@@ -8,7 +8,9 @@
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, is_sound};
 use crate::outbox::settings::{OutboxTable, Preset};
-use crate::source::faults::{publication_missing, publication_problem, without_filters};
+use crate::source::faults::{
+    publication_missing, publication_problem, table_problem, without_filters,
+};
 use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
 };
@@ -118,6 +120,9 @@ struct CoveredTable<'a> {
 impl CoveredTable<'_> {
     fn findings(&self, server_version: u32) -> Vec<Finding> {
         let CoveredTable { name, publication, table, outbox } = self;
+        if let Some(other) = publication.other_name(table) {
+            return vec![Finding::fail(self.sent_as(other))];
+        }
         let entries = publication.entries(table);
         if !publication.covers(table) {
             return vec![Finding::fail(self.not_contained(entries.is_empty()))];
@@ -136,16 +141,6 @@ impl CoveredTable<'_> {
                     quote_ident(name)
                 ),
             )));
-        }
-        if table.is_partition && publication.via_root {
-            findings.push(Finding::warn(
-                "publication.leaf",
-                format!(
-                    "{} is a partition, and with publish_via_partition_root its rows may come \
-                     under the parent's name: name the parent in [[source.outbox]]",
-                    table.shown()
-                ),
-            ));
         }
         let filtered = entries.iter().find_map(|entry| self.wrong_filter(entry));
         findings.extend(filtered.map(Finding::fail));
@@ -215,6 +210,22 @@ impl CoveredTable<'_> {
             false => self.reset_sql(),
         };
         publication_problem("table.unfiltered", what, mend)
+    }
+
+    /// Adding the partition to the publication would change nothing.
+    fn sent_as(&self, other: &str) -> Fault {
+        let (name, shown) = (self.name, self.table.shown());
+        table_problem(
+            "publication.leaf",
+            format!(
+                "{shown} is a partition, and publication {name} sends its rows under the name of {other} \
+                 (publish_via_partition_root)"
+            ),
+            format!(
+                "name that table in [[source.outbox]], with which the rows of all its partitions are events: \
+                 table = {other:?}"
+            ),
+        )
     }
 
     fn not_contained(&self, sends_nothing: bool) -> Fault {

@@ -123,6 +123,7 @@ pub(in crate::relay) fn look(wal_end: u64) -> PublicationLook {
         via_root: true,
         owner: "walrelay".to_owned(),
         tables: Vec::new(),
+        renamed: Vec::new(),
         excepted: Vec::new(),
         rows: Vec::new(),
     };

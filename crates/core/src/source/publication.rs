@@ -39,6 +39,9 @@ pub struct PublicationFacts {
     /// The outboxes and partitions under whose names rows are sent.
     #[serde(default)]
     pub tables: Vec<PublishedTable>,
+    /// The outboxes that are partitions, and whose rows are sent under the name of another table.
+    #[serde(default)]
+    pub renamed: Vec<RenamedPartition>,
     /// The tables that its EXCEPT clause names, at most [`EXCEPTED_MAX`] tables.
     #[serde(default)]
     pub excepted: Vec<ExceptedTable>,
@@ -59,6 +62,16 @@ pub struct ExceptedTable {
     is_outbox: bool,
 }
 
+/// A partition whose rows are sent under the name of the topmost table that is published, of those that it
+/// is a partition of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenamedPartition {
+    schema: String,
+    name: String,
+    /// That table, with its schema.
+    sent_as: String,
+}
+
 impl PublicationFacts {
     /// Its own row in `pg_publication`.
     pub fn own_row(&self) -> Option<&CatalogRow> {
@@ -72,6 +85,13 @@ impl PublicationFacts {
 
     pub fn entries_mut(&mut self, table: &TableFacts) -> impl Iterator<Item = &mut PublishedTable> {
         self.tables.iter_mut().filter(|entry| entry.is_of(table))
+    }
+
+    /// The other table under whose name it sends the rows of a partition.
+    pub fn other_name(&self, table: &TableFacts) -> Option<&str> {
+        let is_table =
+            |it: &&RenamedPartition| (&it.schema, &it.name) == (&table.schema, &table.name);
+        self.renamed.iter().find(is_table).map(|it| it.sent_as.as_str())
     }
 
     /// Whether it contains the table, and not only some of its partitions. Without `via_root` all its entries
@@ -177,7 +197,6 @@ pub struct TableFacts {
     /// Schema and name of the table, or of its partitions, whose rows are not written to the WAL.
     #[serde(default)]
     pub unlogged: Vec<(String, String)>,
-    pub is_partition: bool,
     /// An UPDATE or DELETE says which row it was: Postgres refuses both to applications where they are
     /// published and it does not.
     #[serde(default)]

@@ -9,6 +9,9 @@ use walrelay_base::error::Exit;
 use walrelay_base::finding::Level;
 use walrelay_base::template::Template;
 
+/// Tests of outboxes that are partitions.
+#[path = "partition_tests.rs"]
+mod partitions;
 /// Tests of row filters.
 #[path = "row_filter_tests.rs"]
 mod row_filters;
@@ -282,13 +285,6 @@ async fn a_partitioned_outbox_needs_its_root() {
     let found = report(&client, &settings).await;
     assert_eq!(codes(&found), [""; 0]);
     assert!(found.findings.iter().all(|finding| finding.topic != "table.updatable"));
-    // THEN a partition named as the outbox is pointed out
-    let mut leaf = settings.clone();
-    leaf.outboxes[0].table = "p1".into();
-    let found = report(&client, &leaf).await;
-    assert!(
-        found.findings.iter().any(|f| f.topic == "publication.leaf") || !codes(&found).is_empty()
-    );
 }
 
 #[tokio::test]
