@@ -212,7 +212,7 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
         false => format!("{order} >= FIRST"),
     };
     format!(
-        "BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order}; COMMIT;"
+        "BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order}; COMMIT; /* if the table has generated columns: list the others after INTO and in place of * */"
     )
 }
 

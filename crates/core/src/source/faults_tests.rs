@@ -7,7 +7,8 @@ fn rows_are_published_again_in_the_order_in_which_they_were_written() {
         republish_table_sql(&shipped),
         "BEGIN; LOCK TABLE \"public\".\"outbox\" IN SHARE ROW EXCLUSIVE MODE; \
          WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *) \
-         INSERT INTO \"public\".\"outbox\" OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY \"seq\"; COMMIT;"
+         INSERT INTO \"public\".\"outbox\" OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY \"seq\"; COMMIT; \
+         /* if the table has generated columns: list the others after INTO and in place of * */"
     );
     // GIVEN a table of other names THEN without its order there is no statement
     let mut mapped = OutboxTable { table: "events".into(), ..OutboxTable::default() };
@@ -16,7 +17,7 @@ fn rows_are_published_again_in_the_order_in_which_they_were_written() {
     mapped.order = Some("No".into());
     let text = republish_table_sql(&mapped);
     assert!(
-        text.contains("WHERE \"No\" >= FIRST") && text.ends_with("ORDER BY \"No\"; COMMIT;"),
+        text.contains("WHERE \"No\" >= FIRST") && text.contains("ORDER BY \"No\"; COMMIT;"),
         "{text}"
     );
 }
