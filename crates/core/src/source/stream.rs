@@ -210,13 +210,13 @@ impl Stream {
         loop {
             let waiting = self.end - self.start;
             self.paused_until = None;
+            if self.end == self.buffer.len() {
+                self.buffer.resize(2 * self.end, 0);
+            }
             // The end of the connection is found once more behind what was received.
             let filled = self.fill(now);
             if filled.is_err() || self.end - self.start == waiting {
                 break;
-            }
-            if self.end == self.buffer.len() {
-                self.buffer.resize(2 * self.end, 0);
             }
         }
         let mut waiting = &self.buffer[self.start..self.end];

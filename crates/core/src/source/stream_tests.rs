@@ -164,3 +164,26 @@ fn an_update_is_delivered_once_all_of_it_is_acknowledged() {
     sent.lock().unwrap().acknowledged = 4 * UPDATE_BYTES;
     assert_eq!(stream.delivered_at(), Some(at(4)));
 }
+
+#[test]
+fn an_error_is_found_behind_a_full_buffer() {
+    let now = Instant::now();
+    let said = b"SFATAL\0C57P01\0Mgone\0\0";
+    let mut sent: Vec<u8> = parameter_status(9_000).repeat(40);
+    sent.push(b'E');
+    sent.extend((said.len() as u32 + 4).to_be_bytes());
+    sent.extend(said);
+    let mut stream = Stream::new(Box::new(Backlog::of(&sent)), now);
+    // GIVEN a relay whose window is full: it reads and consumes nothing
+    while stream.end < BUFFER_BYTES {
+        stream.fill(now).expect("more bytes");
+    }
+    assert_eq!((stream.start, stream.end), (0, stream.buffer.len()));
+    let found = stream.find_error(now);
+    let is_fatal = |error: &ServerError| error.sqlstate == "57P01";
+    assert!(matches!(&found, Some(StreamError::Server(it)) if is_fatal(it)), "{found:?}");
+    // THEN nothing is lost, and the buffer does not grow again
+    let (waiting, room) = (stream.end - stream.start, stream.buffer.len());
+    assert!(stream.find_error(now).is_some());
+    assert_eq!((waiting, room), (sent.len(), stream.buffer.len()));
+}
