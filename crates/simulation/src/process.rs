@@ -32,7 +32,7 @@ use walrelay_core::sink::kafka::Learned;
 use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::progress::{Signature, is_trace};
 use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
-use walrelay_core::source::sightings::{OwnHolder, Sightings};
+use walrelay_core::source::sightings::Sightings;
 use walrelay_core::source::walsender::Activity;
 use walrelay_core::trace::event_spans::EventSpans;
 
@@ -569,15 +569,15 @@ impl Opener {
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;
         let held = postgres.held(self.relay, unix_us)?;
-        let started = postgres.started.clone();
-        self.findings.opened(OwnHolder { pid, server: started.clone() }, &held, now);
+        let walsender = Walsender { host: host(), server: postgres.started.clone(), pid };
+        self.findings.opened(walsender.clone(), &held, now);
         let (seen, in_doubt) = self.findings.take(&place);
         self.request = None;
         self.connection = connection.clone();
         let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
         Some(SessionNews::Opened(Box::new(OpenedSession {
             wire: Box::new(wire),
-            walsender: Walsender { host: host(), server: started, pid },
+            walsender,
             place,
             slot_confirmed: held.confirmed_flush,
             looked_unix_us: held.at_unix_us,

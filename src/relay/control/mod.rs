@@ -54,17 +54,17 @@ impl Database for Control {
     }
 
     fn read_catalog(&self) -> CatalogLink {
-        let (source, server) = (Arc::clone(&self.source), self.sightings.server());
+        let (source, walsender) = (Arc::clone(&self.source), self.sightings.walsender());
         Box::new(TaskLink::spawn(&self.runtime, |end| async move {
-            let catalog = sql::read_catalog(&source, server.as_ref()).await;
+            let catalog = sql::read_catalog(&source, walsender.as_ref()).await;
             let _nobody_waits = end.answers.try_send(catalog).is_err();
         }))
     }
 
     fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
-        let source = Arc::clone(&self.source);
+        let (source, walsender) = (Arc::clone(&self.source), self.sightings.walsender());
         let link: TaskLink<(), _> = TaskLink::spawn(&self.runtime, |end| async move {
-            let outcome = sql::confirm_in_time(&source, &position).await;
+            let outcome = sql::confirm_in_time(&source, walsender.as_ref(), &position).await;
             let _nobody_waits = end.answers.try_send(outcome).is_err();
         });
         let answer = link.answer_within(sql::CONFIRM_WITHIN + ANSWER_MARGIN);

@@ -33,7 +33,7 @@ use crate::source::connect::{
 };
 use crate::source::faults::{TWO_SERVERS, two_servers};
 use crate::source::settings::SourceSettings;
-use crate::source::sightings::{OwnHolder, Sightings};
+use crate::source::sightings::Sightings;
 use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 use crate::source::wire;
@@ -315,20 +315,20 @@ impl<'a> SessionOpener<'a> {
             let (sql, stream) = (&server.sql.server, Some(&session.host));
             return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
         }
-        let holder = OwnHolder { pid, server: session.started.clone() };
-        self.findings.opened(holder, &slot, Instant::now());
+        let walsender = Walsender { host: session.host, server: session.started, pid };
+        self.findings.opened(walsender.clone(), &slot, Instant::now());
         let place = SystemTimeline { system_id, timeline };
         let catalog = catalog::read(&server.sql.client, settings).await;
         let catalog = catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?;
         let lost = |error: std::io::Error| {
-            Failed::Connect(ConnectError::new(&session.host, ConnectCause::Io(error.to_string())))
+            Failed::Connect(ConnectError::new(&walsender.host, ConnectCause::Io(error.to_string())))
         };
         let wire = wire::of(session.transport).map_err(lost)?;
         // From here on nothing fails: what was seen of the slot and of the publication goes with the session.
         let (seen, in_doubt) = self.findings.take(&place);
         Ok(OpenedSession {
             wire,
-            walsender: Walsender { host: session.host, server: session.started, pid },
+            walsender,
             place,
             slot_confirmed: slot.confirmed_flush,
             looked_unix_us: slot.at_unix_us,

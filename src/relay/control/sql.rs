@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use walrelay_core::relay::control::ConfirmedPosition;
+use walrelay_core::relay::control::{ConfirmedPosition, Walsender};
 use walrelay_core::source::slot_state::HeldSlot;
 
 use crate::base::random;
 use crate::source::catalog::{self, Catalog};
-use crate::source::connect::{ConnectCause, ConnectError, ServerStart};
-use crate::source::settings::SourceSettings;
+use crate::source::connect::{ConnectCause, ConnectError};
+use crate::source::settings::{ConnInfo, SourceSettings};
 use crate::source::slot::{self, Advance};
 use crate::source::sql;
 
@@ -24,18 +24,30 @@ const UNKNOWN_WALSENDER_WITHIN: Duration = Duration::from_secs(1);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 
+/// How to connect to the server of the stream, if there was one, for something that must be done within
+/// `limit`: hosts that are gone take none of that time, and the first address of a name that is gone half.
+pub(super) fn connection(
+    own: &ConnInfo,
+    walsender: Option<&Walsender>,
+    limit: Duration,
+) -> ConnInfo {
+    let hosts = walsender.map_or_else(|| own.hosts.clone(), |it| vec![it.host.clone()]);
+    ConnInfo { hosts, connect_timeout: own.connect_timeout.min(limit / 2), ..own.clone() }
+}
+
 /// Retries until the catalog of the server that the stream comes from has been read.
 pub(super) async fn read_catalog(
     settings: &SourceSettings,
-    server: Option<&ServerStart>,
+    walsender: Option<&Walsender>,
 ) -> Catalog {
+    let info = connection(&settings.connection, walsender, CATALOG_WITHIN);
     let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let late = |_| {
-            let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
+            let at = info.hosts.first().map_or("", |host| host.name.as_str());
             Err(ConnectError::new(at, ConnectCause::Timeout(CATALOG_WITHIN)))
         };
-        let read = timeout(CATALOG_WITHIN, read(settings, server)).await;
+        let read = timeout(CATALOG_WITHIN, read(settings, &info, walsender)).await;
         match read.unwrap_or_else(late) {
             Ok(catalog) => return catalog,
             Err(error) => {
@@ -52,10 +64,11 @@ pub(super) async fn read_catalog(
 
 async fn read(
     settings: &SourceSettings,
-    server: Option<&ServerStart>,
+    info: &ConnInfo,
+    walsender: Option<&Walsender>,
 ) -> Result<Catalog, ConnectError> {
-    let sql = sql::connect(&settings.connection).await?;
-    if server.is_some_and(|server| *server != sql.started) {
+    let sql = sql::connect(info).await?;
+    if walsender.is_some_and(|walsender| walsender.server != sql.started) {
         let cause = ConnectCause::Protocol("the stream comes from another server".to_owned());
         return Err(ConnectError::new(&sql.server, cause));
     }
@@ -64,14 +77,20 @@ async fn read(
 
 pub(super) async fn confirm_in_time(
     settings: &SourceSettings,
+    walsender: Option<&Walsender>,
     position: &ConfirmedPosition,
 ) -> Result<(), String> {
+    let info = connection(&settings.connection, walsender, CONFIRM_WITHIN);
     let late = |_| Err(format!("not within {} s", CONFIRM_WITHIN.as_secs()));
-    timeout(CONFIRM_WITHIN, confirm(settings, position)).await.unwrap_or_else(late)
+    timeout(CONFIRM_WITHIN, confirm(settings, &info, position)).await.unwrap_or_else(late)
 }
 
-async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
-    let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
+async fn confirm(
+    settings: &SourceSettings,
+    info: &ConnInfo,
+    position: &ConfirmedPosition,
+) -> Result<(), String> {
+    let sql = sql::connect(info).await.map_err(|error| error.to_string())?;
     let ConfirmedPosition { lsn, place, .. } = position;
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
@@ -96,3 +115,7 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sql_tests.rs"]
+mod tests;

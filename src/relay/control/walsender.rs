@@ -9,16 +9,15 @@ use tokio::time::timeout;
 use walrelay_core::relay::control::{Walsender, WalsenderAnswer};
 
 use super::link::LinkEnd;
+use super::sql::connection;
 use crate::base::lsn::Lsn;
 use crate::source::connect::ConnectErrorKind;
-use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings};
+use crate::source::settings::{PostgresHost, SourceSettings};
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderObserver};
 
 /// Limit for one answer, including a new connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Limit for one address: the first of a name may be that of a node that is gone.
-const ADDRESS_WITHIN: Duration = Duration::from_secs(5);
 /// An unused connection is closed after this.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 
@@ -70,9 +69,7 @@ impl Looks {
             return Ok(look);
         }
         // A kept connection may have broken in the meantime, so the answer comes from a new one.
-        let own = self.settings.connection.clone();
-        let connect_timeout = own.connect_timeout.min(ADDRESS_WITHIN);
-        let info = ConnInfo { hosts: vec![host.clone()], connect_timeout, ..own };
+        let info = connection(&self.settings.connection, Some(walsender), ANSWER_WITHIN);
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
             // The server runs but accepts no connection now, which says nothing about the stream.

@@ -11,11 +11,11 @@ use crate::health::Phase;
 use crate::mutants::{Mutant, on};
 use crate::source::catalog::Catalog;
 use crate::source::progress::OwnPositions;
-use crate::source::server::{ServerRun, ServerStart};
-use crate::source::settings::PostgresHost;
+use crate::source::server::ServerRun;
 use crate::source::slot_state::HeldSlot;
 use crate::source::stream::Wire;
 use crate::source::walsender::Activity;
+pub use crate::source::walsender::Walsender;
 
 /// The requests of other threads to the loop.
 #[derive(Debug, Default)]
@@ -73,14 +73,6 @@ pub struct PublicationInDoubt {
     pub fault: Fault,
     /// Names the state.
     pub digest: String,
-}
-
-/// The server process that sends the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walsender {
-    pub host: PostgresHost,
-    pub server: ServerStart,
-    pub pid: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

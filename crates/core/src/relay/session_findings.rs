@@ -10,8 +10,9 @@ use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::source::settings::SourceSettings;
-use crate::source::sightings::{OwnHolder, Sightings};
+use crate::source::sightings::Sightings;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
+use crate::source::walsender::Walsender;
 
 /// Collects findings from one session to the next.
 #[derive(Debug)]
@@ -115,7 +116,7 @@ impl SessionFindings {
     }
 
     /// A session of this relay holds the slot, which was seen then.
-    pub fn opened(&mut self, holder: OwnHolder, slot: &HeldSlot, at: Instant) {
+    pub fn opened(&mut self, holder: Walsender, slot: &HeldSlot, at: Instant) {
         self.history.opened(holder.pid);
         self.sightings.opened(holder);
         self.note(slot, at);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::error::Exit;
 use crate::relay::stops::tests::look;
+use crate::relay::testing::walsender;
 use crate::source::server::ServerRun;
 use crate::source::sightings::{PEER_REMEMBERED, PEER_SEEN_WITHIN};
 
@@ -36,7 +37,7 @@ fn slot(confirmed: u64, pid: Option<i32>) -> HeldSlot {
 }
 
 fn opened(findings: &mut SessionFindings, confirmed: u64) -> (Seen, Option<PublicationInDoubt>) {
-    let holder = OwnHolder { pid: OWN, server: "a".into() };
+    let holder = Walsender { server: "a".into(), ..walsender(OWN) };
     findings.opened(holder, &slot(confirmed, Some(OWN)), Instant::now());
     findings.take(&place())
 }
@@ -157,7 +158,7 @@ fn a_peer_that_a_process_has_seen_before_it_had_the_slot_is_there() {
     sightings.look(&HeldSlot { has_peer: true, ..slot(100, None) }, Instant::now());
     assert!(sightings.has_peer());
     // WHEN it has the slot, also on another server THEN the peer is there for some seconds, and remembered
-    sightings.opened(OwnHolder { pid: OWN, server: "b".into() });
+    sightings.opened(Walsender { server: "b".into(), ..walsender(OWN) });
     sightings.look(&slot(100, Some(OWN)), Instant::now());
     assert!(sightings.has_peer());
     let later = Instant::now() + 2 * PEER_SEEN_WITHIN;

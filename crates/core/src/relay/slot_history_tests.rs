@@ -1,5 +1,7 @@
 use super::*;
-use crate::source::sightings::{OwnHolder, Sightings};
+use crate::relay::testing::walsender;
+use crate::source::sightings::Sightings;
+use crate::source::walsender::Walsender;
 
 const OWN: i32 = 1;
 const PEER: i32 = 2;
@@ -225,7 +227,7 @@ fn a_peer_that_the_watch_has_seen_without_a_session_counts_until_a_later_look_do
     let at = |seconds| now + Duration::from_secs(seconds);
     let watched = |looks: &[(u64, HeldSlot)]| {
         let sightings = Sightings::default();
-        sightings.opened(OwnHolder { pid: OWN, server: run("a").start });
+        sightings.opened(Walsender { server: run("a").start, ..walsender(OWN) });
         sightings.look(&slot(100, relay(OWN)), at(0));
         looks.iter().for_each(|(seconds, look)| sightings.look(look, at(*seconds)));
         let (mut history, _) = history();

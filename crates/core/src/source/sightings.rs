@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{ServerRun, ServerStart};
 use super::slot_state::HeldSlot;
+use super::walsender::Walsender;
 use crate::base::lock::locked;
 use crate::base::lsn::Lsn;
 
@@ -24,7 +25,8 @@ pub struct Sightings(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    holder: Option<OwnHolder>,
+    /// The walsender of this process that holds the slot, or held it last.
+    holder: Option<Walsender>,
     last: Option<Sighting>,
     /// When another relay of the slot was seen last, whoever has held it, and on whichever server.
     peer_at: Option<Instant>,
@@ -36,13 +38,6 @@ impl Noted {
     fn saw_peer_within(&self, time: Duration, now: Instant) -> bool {
         self.peer_at.is_some_and(|seen_at| now.saturating_duration_since(seen_at) <= time)
     }
-}
-
-/// The walsender of this process that holds the slot, or held it last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnHolder {
-    pub pid: i32,
-    pub server: ServerStart,
 }
 
 /// The slot in the hands of this process.
@@ -60,22 +55,27 @@ pub struct Sighting {
 
 impl Sightings {
     /// A session holds the slot.
-    pub fn opened(&self, holder: OwnHolder) {
+    pub fn opened(&self, holder: Walsender) {
         let mut noted = self.noted();
         noted.last = noted.last.take().filter(|last| last.run.start == holder.server);
         noted.holder = Some(holder);
     }
 
+    /// The walsender of the last session.
+    pub fn walsender(&self) -> Option<Walsender> {
+        self.noted().holder.clone()
+    }
+
     /// The server of the last session.
     pub fn server(&self) -> Option<ServerStart> {
-        self.noted().holder.as_ref().map(|holder| holder.server.clone())
+        self.walsender().map(|walsender| walsender.server)
     }
 
     pub fn look(&self, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
         noted.looked_at = Some(at);
         noted.peer_at = slot.has_peer.then_some(at).or(noted.peer_at);
-        let is_held_by = |own: &OwnHolder| {
+        let is_held_by = |own: &Walsender| {
             own.server == slot.run.start && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };
         let is_own = noted.holder.as_ref().is_some_and(is_held_by);

@@ -1,4 +1,15 @@
-//! State of the walsender of the stream, seen from a second connection.
+//! The walsender of the stream, and its state seen from a second connection.
+
+use super::server::ServerStart;
+use super::settings::PostgresHost;
+
+/// The server process that sends the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walsender {
+    pub host: PostgresHost,
+    pub server: ServerStart,
+    pub pid: i32,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
