@@ -272,8 +272,7 @@ impl<'a> Pipeline<'a> {
             none => none.insert(Publisher::open(self.topic, EVENT, SILENCE_MAX, now)?),
         };
         let replays = resolution.replays;
-        let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
-        let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
+        let consumer = letter.consumer(&self.topic.address.topic);
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
         let bytes = letter.value.as_ref().map_or(0, Vec::len);
         let item = InFlight { topic, bytes, key, resolution };

@@ -44,12 +44,6 @@ impl<'a> DeadLetterTopic<'a> {
         DeadLetterTopic { broker, address, relay_address: address, stop, letters_max }
     }
 
-    /// Whether a replayed event goes to a consumer, which may write its dead letter again much
-    /// later than the broker has confirmed the event.
-    pub(super) fn is_of_consumer(&self) -> bool {
-        self.address != self.relay_address
-    }
-
     /// From a time on, also the dead letters that failed then by a clock that is ahead of the one that
     /// gave their records a time.
     pub(crate) fn reader(&self, from: ReadFrom) -> Result<LogReader, Fault> {

@@ -399,7 +399,7 @@ impl<'a> Replay<'a> {
     fn other_route(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let destinations = self.job.destinations.as_ref()?;
         let consumer = service_of(&self.topic.address.topic);
-        let consumer = consumer.filter(|_| self.topic.is_of_consumer());
+        let consumer = consumer.filter(|_| letter.is_of_consumer());
         let includes = destinations.include(&letter.exchange, &letter.topic, consumer);
         (!includes).then_some(NotReplayable::Elsewhere)
     }
@@ -424,7 +424,8 @@ impl<'a> Replay<'a> {
             Err(PublishError::QueueFull) => return Ok(false),
             Ok(()) => {
                 self.guard.published(letter, now.unix_us);
-                if self.topic.is_of_consumer() {
+                // It may write the dead letter again much later than the event is confirmed.
+                if letter.is_of_consumer() {
                     self.watch_until = now.instant + WATCH;
                 }
             }

@@ -6,6 +6,7 @@ use super::super::testing::{
     BEGAN, Flaw, Flawed, SECOND, Spec, TopicFixture, audit, failure, header,
 };
 use super::*;
+use crate::base::template::Template;
 use crate::dead_letter::filter::FilterText;
 
 /// A job with all dead letters that are open.
@@ -508,4 +509,40 @@ fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
     // WHEN somebody insists THEN it goes there, too
     assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay)).progress.done, 1);
     assert_eq!(fixture.ids("payments"), ["forged"]);
+}
+
+#[test]
+fn a_consumer_whose_dead_letters_are_in_the_topic_of_the_relay_gets_them_back_alone() {
+    // GIVEN a dead letter of the relay
+    let fixture = TopicFixture::new();
+    fixture.write(Spec { id: "relay", ..Spec::default() });
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay)).progress.done, 1);
+    assert!(fixture.elapsed_us() < 3 * SECOND, "nothing of it comes back");
+    // GIVEN those of a consumer named outbox, from Kafka and from its own exchange
+    for (id, exchange) in [("shared", ""), ("own", "outbox")] {
+        fixture.publish(&[
+            ("dlq-event-id", id.as_bytes()),
+            ("dlq-original-topic", b"orders"),
+            ("dlq-original-exchange", exchange.as_bytes()),
+            ("dlq-error-class", b"consumer.permanent"),
+            ("dlq-relay", b"outbox@host"),
+        ]);
+    }
+    // WHEN they are replayed, and no route leads to that exchange
+    let routes = [(Some(Template::literal("")), Template::literal("orders"))];
+    let destinations = Some(Destinations::of(routes.into_iter()));
+    let job = ReplayJob { destinations, ..job(ReplayAction::Replay) };
+    let began_us = fixture.elapsed_us();
+    let report = run(&fixture.topic(), &job, &|| fixture.fast_clock(), &mut |_| ());
+    // THEN what all consumers read names it, and it has time to fail again
+    assert_eq!((code(&report), report.progress.done), (None, 2));
+    let arrived = fixture.broker.arrived().into_iter().filter(|event| event.topic == "orders");
+    let consumers: Vec<_> =
+        arrived.map(|event| (event.id.clone(), header(&event, "dlq-replay-for"))).collect();
+    let wanted = [("relay", None), ("shared", Some("outbox")), ("own", None)];
+    assert_eq!(
+        consumers,
+        wanted.map(|(id, consumer)| (id.to_owned(), consumer.map(str::to_owned)))
+    );
+    assert!(fixture.elapsed_us() - began_us >= 3 * SECOND);
 }

@@ -17,7 +17,7 @@ use crate::base::log::testing::{TEXT, written};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::writer::{
-    DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+    DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter, SystemId,
 };
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use crate::sink::testing::{Arrived, MemoryBroker};
@@ -37,6 +37,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) topic: &'a str,
     pub(crate) class: &'a str,
+    pub(crate) system: &'a str,
     pub(crate) value: &'a str,
     pub(crate) failed_unix_us: i64,
     pub(crate) parks_key: bool,
@@ -52,6 +53,7 @@ impl Default for Spec<'_> {
             key: Some("k"),
             topic: "orders",
             class: "unroutable",
+            system: "7000",
             value: "payload",
             failed_unix_us: BEGAN,
             parks_key: false,
@@ -66,8 +68,9 @@ impl Default for Spec<'_> {
 pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
     let value_bytes_max = spec.value_bytes_max;
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
-    let writer =
-        DeadLetterWriter { settings, relay: "relay".to_owned(), system: Default::default() };
+    let system = SystemId::default();
+    system.learn(spec.system);
+    let writer = DeadLetterWriter { settings, relay: "relay".to_owned(), system };
     let cause = DeadLetterCause {
         class: spec.class.to_owned(),
         reason: "nobody wants it".to_owned(),

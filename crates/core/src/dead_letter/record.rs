@@ -277,10 +277,15 @@ impl DeadLetter {
         is_misrouted.then_some(NotReplayable::Misrouted)
     }
 
+    /// Was it written by a consumer? A relay names the system of its database if it may ask for it.
+    pub fn is_of_consumer(&self) -> bool {
+        self.system.is_empty()
+    }
+
     /// The consumer that wrote this to its topic `SERVICE.dlq`, if the event goes to a topic that
     /// others read, too. In RabbitMQ an exchange leads to the consumer alone.
     pub fn consumer(&self, written_to: &str) -> Option<&str> {
-        let (consumer, _host) = self.relay.rsplit_once('@')?;
+        let (consumer, _host) = self.relay.rsplit_once('@').filter(|_| self.is_of_consumer())?;
         let is_own = writer::service_of(written_to) == Some(consumer);
         (is_own && self.exchange.is_empty()).then_some(consumer)
     }

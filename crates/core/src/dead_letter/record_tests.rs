@@ -182,6 +182,7 @@ fn a_replay_on_a_shared_topic_names_its_consumer() {
         exchange: String::new(),
         ..letter_of(&event(), 100)
     };
+    assert!(own.system.is_empty(), "{own:?}");
     assert_eq!(own.consumer("billing.dlq"), Some("billing"));
     own.event(1, own.consumer("billing.dlq"), |again| {
         assert_eq!(again.headers.last(), Some(&("dlq-replay-for", &b"billing"[..])));
@@ -193,6 +194,9 @@ fn a_replay_on_a_shared_topic_names_its_consumer() {
     let of_relay = DeadLetter { relay: "walrelay@host".to_owned(), ..own.clone() };
     assert_eq!(of_relay.consumer("outbox.dlq"), None);
     assert_eq!(own.consumer("billing.letters"), None);
+    // A relay whose slot has the name of a consumer.
+    let of_namesake = DeadLetter { system: "7000".to_owned(), ..own.clone() };
+    assert_eq!(of_namesake.consumer("billing.dlq"), None);
 }
 
 #[test]
