@@ -130,7 +130,8 @@ pub struct DeadLetter {
     /// `@PARTITION:OFFSET@TIME` of the dead letter for an event without an id.
     pub event_id: String,
     pub key: Option<RecordKey>,
-    /// Kafka topic or RabbitMQ routing key of the event; empty where it could not be determined.
+    /// Kafka topic or RabbitMQ routing key of the event; empty where it could not be determined, and
+    /// where an exchange needs no routing key.
     pub topic: String,
     pub exchange: String,
     /// Kafka partition of the event, where a column gave one.
@@ -266,7 +267,7 @@ impl DeadLetter {
         if self.uncut.is_some() {
             return Some(NotReplayable::Cut);
         }
-        if self.topic.is_empty() {
+        if self.topic.is_empty() && self.exchange.is_empty() {
             return Some(NotReplayable::Unrouted);
         }
         if self.incomplete {

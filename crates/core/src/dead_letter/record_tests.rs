@@ -81,8 +81,13 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     });
     let LogRecord::DeadLetter(mutilated) = parse(entry) else { panic!("it is a letter") };
     assert_eq!(mutilated.not_replayable(&[&letters()]), Some(NotReplayable::Incomplete));
-    let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
+    let nowhere = letter_of(&Outbound { exchange: "", topic: "", ..event() }, 100);
     assert_eq!(nowhere.not_replayable(&[&letters()]), Some(NotReplayable::Unrouted));
+    // An exchange needs no routing key.
+    let fanout = letter_of(&Outbound { topic: "", ..event() }, 100);
+    assert_eq!(fanout.not_replayable(&[&letters()]), None);
+    let row = DeadLetter { incomplete: true, ..fanout };
+    assert_eq!(row.not_replayable(&[&letters()]), Some(NotReplayable::Incomplete));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
     assert_eq!(misrouted.not_replayable(&[&letters()]), Some(NotReplayable::Misrouted));
 }
