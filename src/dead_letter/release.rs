@@ -3,7 +3,7 @@
 //! While dead letters of a key are open, a release would publish later events before earlier ones,
 //! so it is refused unless the request insists.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -111,9 +111,13 @@ fn carry_out(
     let tail = topic.reader(ReadFrom::End)?;
     let index = index(topic)?;
     let mut releases = releases(&index, request.key.as_deref());
-    if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
-        let last = if request.force { release_behind_last(topic, key)? } else { None };
-        releases.push(last.ok_or_else(|| not_parked(key, request.force, &index))?);
+    if let Some(key) = request.key.as_deref() {
+        if request.force {
+            release_behind_last(topic, key, &mut releases)?;
+        }
+        if releases.is_empty() {
+            return Err(not_parked(key, request.force, &index));
+        }
     }
     if !request.force {
         check_none_open(topic, &index, &releases)?;
@@ -145,23 +149,31 @@ fn carry_out(
     Ok(ReleasedKeys { keys, meanwhile })
 }
 
-/// The release of a key that no record in the topic parks, behind its last dead letter of class `parked`:
-/// where the record that has parked the key was deleted, a running relay parks it until it is released.
+/// Adds releases of a key in the systems in which no record parks it, each behind the last dead letter of
+/// class `parked`: where the record that has parked the key was deleted, a running relay parks it until
+/// it is released.
 fn release_behind_last(
     topic: &DeadLetterTopic<'_>,
     key: &str,
-) -> Result<Option<Resolution>, Fault> {
-    let mut last = None;
+    releases: &mut Vec<Resolution>,
+) -> Result<(), Fault> {
+    let parked_in = |it: &Resolution| (it.key_hash(), it.system.clone());
+    let mut last = BTreeMap::new();
     topic.each(ReadFrom::Beginning, |record| {
         if let LogRecord::DeadLetter(letter) = record
             && letter.error_class == CLASS_PARKED
             && letter.key.as_ref().is_some_and(|it| it.is_named(key))
         {
-            last = Some(letter.resolution(ResolutionKind::Released, 0, "", 0).bounded());
+            let release = letter.resolution(ResolutionKind::Released, 0, "", 0).bounded();
+            last.insert(parked_in(&release), release);
         }
         Ok(true)
     })?;
-    Ok(last)
+    for release in &*releases {
+        last.remove(&parked_in(release));
+    }
+    releases.extend(last.into_values());
+    Ok(())
 }
 
 /// Refuses a release that would let later events overtake open dead letters of their key.

@@ -81,6 +81,43 @@ fn a_key_whose_parking_record_is_gone_is_released_when_meant() {
 }
 
 #[test]
+fn a_key_that_two_systems_may_have_parked_is_released_for_both_when_meant() {
+    // GIVEN two relays in one topic, and letters behind records that were deleted
+    let fixture = TopicFixture::new();
+    let behind = |id, system| {
+        let class = CLASS_PARKED;
+        fixture.write(Spec { id, key: Some("a"), class, system, ..Spec::default() });
+    };
+    let released = |letters| -> Vec<_> {
+        let records = fixture.written_behind(letters);
+        let of = |name: &str| records.iter().filter_map(|it| header(it, name)).collect::<Vec<_>>();
+        let mut released: Vec<_> = of("dlq-system").into_iter().zip(of("dlq-event-id")).collect();
+        released.sort();
+        released
+    };
+    let both = |ids: [&str; 2]| [0, 1].map(|at| (["1", "2"][at].to_owned(), ids[at].to_owned()));
+    let twice = Ok(vec!["a".to_owned(), "a".to_owned()]);
+    behind("b", "2");
+    behind("a", "1");
+    behind("c", "2");
+    // WHEN a person insists THEN each is told behind its last one
+    assert_eq!(asked(&fixture, Some("a"), true), twice);
+    assert_eq!(released(3), both(["a", "c"]));
+    // WHEN one of both has the record that parks it
+    fixture.write(Spec {
+        id: "d",
+        key: Some("a"),
+        parks_key: true,
+        system: "2",
+        ..Spec::default()
+    });
+    let written = fixture.written_behind(0).len();
+    assert_eq!(asked(&fixture, Some("a"), true), twice);
+    assert_eq!(released(written), both(["a", "d"]));
+    assert_eq!(parked(&fixture), 0);
+}
+
+#[test]
 fn letters_that_come_meanwhile_are_told() {
     // GIVEN a relay that writes on while the key is being released, until it hears of it
     let (fixture, key) = (fixture(), Some("a"));
