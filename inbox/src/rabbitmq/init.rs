@@ -7,7 +7,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::connection::{Loss, close, in_time, open, short};
+use super::connection::{ACCESS_REFUSED, Link, Loss, close, in_time, open, short};
 use super::{RabbitMq, dead_letter_exchange, dead_letter_queue, retry_queue};
 use crate::settings::Level;
 use crate::{InboxError, Settings};
@@ -16,12 +16,14 @@ use crate::{InboxError, Settings};
 /// killed counts as one.
 const DELIVERIES_MAX: i64 = 1_000_000_000;
 
+const NO_ANSWER: &str = "RabbitMQ gave no answer";
+
 pub(super) async fn make(rabbit: &RabbitMq, settings: &Settings) -> Result<(), InboxError> {
     let refused = |loss: Loss| InboxError::broker("connecting to RabbitMQ", loss.text);
     let connection = open(rabbit, &settings.service, "init").await.map_err(refused)?;
     let making = async {
-        let channel = answer(connection.create_channel(), || "opening a channel".into()).await?;
-        Setup { rabbit, settings, channel }.make().await
+        let channel = open_channel(&connection).await?;
+        Setup { rabbit, settings, channel }.make(&connection).await
     };
     let made = making.await;
     close(&connection).await;
@@ -35,9 +37,9 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    async fn make(&self) -> Result<(), InboxError> {
+    async fn make(mut self, connection: &Link) -> Result<(), InboxError> {
         let (service, source) = (&self.settings.service, &self.rabbit.exchange);
-        self.source_exists().await?;
+        self.look_for_source(connection).await?;
         self.fanout(service).await?;
         let arguments = [
             ("x-queue-type", text("quorum")),
@@ -70,15 +72,25 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// The relay's `init` makes it, and knows its type.
-    async fn source_exists(&self) -> Result<(), InboxError> {
+    /// The relay's `init` makes it, and knows its type. RabbitMQ 4.2.6 and 4.3.0 tell only a login that may
+    /// configure it whether it exists; then the bindings show whether it is missing.
+    async fn look_for_source(&mut self, connection: &Link) -> Result<(), InboxError> {
         let source = &self.rabbit.exchange;
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
         let kind = ExchangeKind::Topic;
         let asked =
             self.channel.exchange_declare(short(source), kind, options, FieldTable::default());
-        let what = || format!("exchange {source}, which `walrelay init` makes");
-        answer(asked, what).await
+        match in_time(asked, NO_ANSWER).await {
+            // The broker closes the channel over a question that it refuses.
+            Err(loss) if loss.code == Some(ACCESS_REFUSED) => {
+                self.channel = open_channel(connection).await?;
+                Ok(())
+            }
+            asked => asked.map_err(|loss| {
+                let what = format!("exchange {source}, which `walrelay init` makes");
+                InboxError::broker(what, loss.text)
+            }),
+        }
     }
 
     async fn fanout(&self, name: &str) -> Result<(), InboxError> {
@@ -108,14 +120,16 @@ impl Setup<'_> {
     }
 }
 
+async fn open_channel(connection: &Link) -> Result<Channel, InboxError> {
+    answer(connection.create_channel(), || "opening a channel".into()).await
+}
+
 /// The answer of the broker to one request, which comes in time or is an error.
 async fn answer<T>(
     asking: impl Future<Output = Result<T, lapin::Error>>,
     what: impl FnOnce() -> String,
 ) -> Result<T, InboxError> {
-    in_time(asking, "RabbitMQ gave no answer")
-        .await
-        .map_err(|loss| InboxError::broker(what(), loss.text))
+    in_time(asking, NO_ANSWER).await.map_err(|loss| InboxError::broker(what(), loss.text))
 }
 
 /// A message waits its time, and goes to exchange SERVICE with its routing key. At least once: the
@@ -147,8 +161,16 @@ fn table<const N: usize>(arguments: [(&'static str, AMQPValue); N]) -> FieldTabl
 mod tests {
     use std::time::Duration;
 
-    use super::super::testing::silent_node;
+    use super::super::testing::{hiding_node, silent_node};
     use super::*;
+
+    #[tokio::test]
+    async fn an_exchange_that_is_hidden_is_taken_to_be_there() {
+        let ((node, _ended), settings) = (hiding_node(), Settings::new("billing", ""));
+        let making = tokio::time::timeout(Duration::from_secs(30), make(&node, &settings));
+        let error = making.await.expect("it ends").unwrap_err().to_string();
+        assert_eq!(error, "making exchange billing: RabbitMQ gave no answer within 10 s");
+    }
 
     #[tokio::test]
     async fn a_declaration_that_is_not_answered_is_an_error_that_names_it() {

@@ -14,15 +14,30 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 
 /// A source whose broker has such a node alone, and a message at the end of each of its connections.
 pub(super) fn silent_node() -> (RabbitMq, Receiver<()>) {
+    node(|_| None)
+}
+
+/// The same; whether the exchange of events exists, it tells only a login that may configure it.
+pub(super) fn hiding_node() -> (RabbitMq, Receiver<()>) {
+    let refused = [&[0, 20, 0, 40, 1, 0x93, 2], &b"no"[..], &[0, 40, 0, 10]].concat();
+    node(move |method| {
+        let is_source = method.windows(13).any(|part| part == b"outbox.events");
+        (method.starts_with(&[0, 40, 0, 10]) && is_source).then(|| refused.clone())
+    })
+}
+
+fn node(
+    answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Clone + Send + 'static,
+) -> (RabbitMq, Receiver<()>) {
     let (ends, ended) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for socket in listener.incoming().flatten() {
             // Its error is the end of the connection.
-            let ends = ends.clone();
+            let (ends, answer) = (ends.clone(), answer.clone());
             std::thread::spawn(move || {
-                drop(serve(socket));
+                drop(serve(socket, answer));
                 let _read = ends.send(()).is_ok();
             });
         }
@@ -30,7 +45,7 @@ pub(super) fn silent_node() -> (RabbitMq, Receiver<()>) {
     (RabbitMq::new(format!("amqp://guest:guest@{address}"), ["order.*"]), ended)
 }
 
-fn serve(mut socket: TcpStream) -> io::Result<()> {
+fn serve(mut socket: TcpStream, answer: impl Fn(&[u8]) -> Option<Vec<u8>>) -> io::Result<()> {
     let mut greeting = [0; 8];
     socket.read_exact(&mut greeting)?;
     let start: &[u8] = &[0, 10, 0, 10, 0, 9, 0, 0, 0, 0];
@@ -49,15 +64,18 @@ fn serve(mut socket: TcpStream) -> io::Result<()> {
         let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
         let mut body = vec![0; length as usize + 1];
         socket.read_exact(&mut body)?;
-        let answer: &[u8] = match body[..] {
+        let answer = match body[..] {
             // start-ok, open, channel.open and basic.qos.
-            [0, 10, 0, 11, ..] => &[0, 10, 0, 30, 7, 255, 0, 2, 0, 0, 0, 10],
-            [0, 10, 0, 40, ..] => &[0, 10, 0, 41, 0],
-            [0, 20, 0, 10, ..] => &[0, 20, 0, 11, 0, 0, 0, 0],
-            [0, 60, 0, 10, ..] => &[0, 60, 0, 11],
-            _ => continue,
+            [0, 10, 0, 11, ..] => vec![0, 10, 0, 30, 7, 255, 0, 2, 0, 0, 0, 10],
+            [0, 10, 0, 40, ..] => vec![0, 10, 0, 41, 0],
+            [0, 20, 0, 10, ..] => vec![0, 20, 0, 11, 0, 0, 0, 0],
+            [0, 60, 0, 10, ..] => vec![0, 60, 0, 11],
+            _ => match answer(&body) {
+                Some(answer) => answer,
+                None => continue,
+            },
         };
-        write(&mut socket, METHOD, head[2], answer)?;
+        write(&mut socket, METHOD, head[2], &answer)?;
     }
 }
 
