@@ -12,20 +12,18 @@ use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord};
 use super::writer::DeadLetterAddress;
 use crate::base::error::{Exit, Fault};
 use crate::sink::Broker;
-use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the broker may send nothing before the end of the log is reached.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// The code of a fault: the broker answers, and has sent no record for [`SILENCE_MAX`].
-pub(super) const SILENT: &str = "dead-letter.silent";
 
 /// The dead-letter topic of a broker.
 #[derive(Clone, Copy)]
 pub(crate) struct DeadLetterTopic<'a> {
     pub(crate) broker: &'a dyn Broker,
     pub(crate) address: &'a DeadLetterAddress,
-    /// Where the relay's own dead letters are. The topic is a consumer's if `address` differs.
+    /// Where the relay's own dead letters are.
     pub(crate) relay_address: &'a DeadLetterAddress,
     /// Ends what is being read or written.
     pub(crate) stop: &'a AtomicBool,

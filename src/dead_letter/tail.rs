@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use super::owner::LetterOwner;
-use super::reader::{DeadLetterTopic, SILENT};
+use super::reader::DeadLetterTopic;
 use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::{DeadLetterSettings, SystemId, unreadable};
 use crate::base::backoff::Backoff;
@@ -30,7 +30,7 @@ use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::metrics::Metrics;
 use crate::sink::Broker;
-use crate::sink::log::{LogRead, ReadFrom};
+use crate::sink::log::{LogRead, ReadFrom, SILENT};
 
 /// How often an idle reader checks whether it must end.
 const TICK: Duration = Duration::from_millis(100);

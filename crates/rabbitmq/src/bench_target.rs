@@ -15,14 +15,14 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::lapin_error::loss_of;
+use super::connection_loss::ConnectionLoss;
 use super::probe::{Probe, STREAM, short};
 use super::settings::RabbitSettings;
 use super::setup_faults::SetupFaults;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::runtime;
 use walrelay_base::template::Template;
+use walrelay_sink::UNREACHABLE;
 use walrelay_sink::bench_target::{Arrival, BenchTarget};
 
 const TOPIC: &str = "topic";
@@ -76,10 +76,13 @@ async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<C
     probe.declare_exchange(name, TOPIC).await.map_err(failed("exchange"))?;
     probe.declare_queue(name, kind).await.map_err(failed("queue"))?;
     probe.bind(name, name, name).await.map_err(failed("the binding of queue"))?;
-    let channel = probe.new_channel().await.map_err(failed("a consumer of queue"))?;
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-    let begun = channel.basic_consume(short(name), short(READER), options, FieldTable::default());
-    begun.await.map_err(|error| failed("a consumer of queue")(loss_of(error)))
+    let beginning = async {
+        let channel = probe.new_channel().await?;
+        let arguments = FieldTable::default();
+        channel.basic_consume(short(name), short(READER), options, arguments).await
+    };
+    probe.in_time(UNREACHABLE, beginning).await.map_err(failed("a consumer of queue"))
 }
 
 pub(super) fn removal(settings: &RabbitSettings, name: &str) -> String {
@@ -97,17 +100,10 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
         })?;
         let removing = async {
             let channel = connection.probe.new_channel().await?;
-            channel
-                .queue_delete(short(name), QueueDeleteOptions::default())
-                .await
-                .map_err(loss_of)?;
-            channel
-                .exchange_delete(short(name), ExchangeDeleteOptions::default())
-                .await
-                .map_err(loss_of)?;
-            AmqpResult::Ok(())
+            channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
+            channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await
         };
-        let removed = removing.await;
+        let removed = connection.probe.in_time(UNREACHABLE, removing).await;
         connection.close().await;
         removed.map_err(|loss| {
             let what = format!("cannot delete queue and exchange {name}: {}", loss.text);

@@ -105,3 +105,7 @@ impl Broker for RabbitSettings {
         bench_target::remove(self, name)
     }
 }
+
+#[cfg(test)]
+#[path = "broker_tests.rs"]
+mod tests;

@@ -84,7 +84,8 @@ impl AmqpConnection {
         let opening = async {
             let connection = shake_hands(uri, plain(stream)?).await.map_err(loss_of)?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
-            AmqpResult::Ok((Probe(Arc::new(connection)), events))
+            let node = settings.hosts[host].to_string();
+            AmqpResult::Ok((Probe { connection: Arc::new(connection), node }, events))
         };
         match dial::in_time(settings, opening).await? {
             Ok((probe, events)) => Ok(AmqpConnection { probe, host, events, _socket }),
@@ -102,7 +103,9 @@ impl AmqpConnection {
     async fn event(&mut self) -> Option<Event> {
         loop {
             let event = self.events.next().await;
-            if !(matches!(event, Some(Event::Error(_))) && self.probe.0.status().connected()) {
+            if !(matches!(event, Some(Event::Error(_)))
+                && self.probe.connection.status().connected())
+            {
                 return event;
             }
         }
@@ -121,7 +124,8 @@ impl AmqpConnection {
     }
 
     pub(super) async fn close(&self) {
-        let _in_time = timeout(CLOSE_WITHIN, self.probe.0.close(200, "".into())).await.is_ok();
+        let _in_time =
+            timeout(CLOSE_WITHIN, self.probe.connection.close(200, "".into())).await.is_ok();
     }
 }
 

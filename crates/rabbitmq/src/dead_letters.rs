@@ -45,7 +45,8 @@ use walrelay_base::error::Fault;
 use walrelay_base::runtime;
 use walrelay_core::dead_letter::record::{CLOCK_SKEW_US, LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
-use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom};
+use walrelay_sink::UNREACHABLE;
+use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// Records that the broker sends ahead, of up to 16 MiB each: whoever opens the log holds them at once.
 const PREFETCH: u16 = 8;
@@ -106,11 +107,14 @@ pub(super) fn open(
 
 /// Starts a consumer and stops it again, to see whether the stream can be read.
 pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
-    let channel = probe.new_channel().await?;
-    let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await.map_err(loss_of)?;
-    has_begun(&channel, queue).await.map_err(loss_of)?;
-    let _closed = channel.close(200, "".into()).await.is_ok();
-    Ok(())
+    let reading = async {
+        let channel = probe.new_channel().await?;
+        let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
+        has_begun(&channel, queue).await?;
+        let _closed = channel.close(200, "".into()).await.is_ok();
+        Ok(())
+    };
+    probe.in_time(UNREACHABLE, reading).await
 }
 
 async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
@@ -181,17 +185,20 @@ impl StreamConsumer {
     ) -> Result<StreamConsumer, Fault> {
         let queue = &address.topic;
         let connection = AmqpConnection::open_to_read(settings).await?;
-        let started = async {
+        let starting = async {
             let channel = connection.probe.new_channel().await?;
-            let deliveries = start(&channel, queue, offset).await.map_err(loss_of)?;
-            match has_begun(&channel, queue).await.map_err(loss_of) {
-                Err(loss) if loss.code.is_some() => Err(loss),
-                // The connection may have ended over a record; reading will find out.
-                Ok(()) | Err(_) => Ok((channel, deliveries)),
-            }
+            let deliveries = start(&channel, queue, offset).await?;
+            let begun = has_begun(&channel, queue).await.map_err(loss_of);
+            Ok((channel, deliveries, begun))
         };
         let unreadable = |loss| SetupFaults(settings).unreadable(address, &loss);
-        let (channel, deliveries) = started.await.map_err(unreadable)?;
+        let started = connection.probe.in_time(SILENT, starting).await;
+        let (channel, deliveries, begun) = started.map_err(unreadable)?;
+        match begun {
+            Err(loss) if loss.code.is_some() => return Err(unreadable(loss)),
+            // The connection may have ended over a record; reading will find out.
+            Ok(()) | Err(_) => {}
+        }
         Ok(StreamConsumer { deliveries, channel, connection, delivered: 0, acked: 0 })
     }
 
@@ -207,10 +214,15 @@ impl StreamConsumer {
         Ok(record)
     }
 
+    async fn in_time<T>(&self, asking: impl Future<Output = lapin::Result<T>>) -> AmqpResult<T> {
+        self.connection.probe.in_time(SILENT, asking).await
+    }
+
     /// Acknowledges what was delivered, so that the broker sends more.
-    async fn acknowledge(&mut self) -> lapin::Result<()> {
+    async fn acknowledge(&mut self) -> AmqpResult<()> {
         if self.delivered > self.acked {
-            self.channel.basic_ack(self.delivered, BasicAckOptions { multiple: true }).await?;
+            let options = BasicAckOptions { multiple: true };
+            self.in_time(self.channel.basic_ack(self.delivered, options)).await?;
             self.acked = self.delivered;
         }
         Ok(())
@@ -243,14 +255,15 @@ impl StreamLog {
     async fn read(&mut self, patience: Duration) -> AmqpResult<Option<Delivery>> {
         let consumer = &mut self.consumer;
         if consumer.delivered >= consumer.acked + ACK_EVERY {
-            consumer.acknowledge().await.map_err(loss_of)?;
+            consumer.acknowledge().await?;
         }
         if let Some(record) = consumer.delivered()? {
             return Ok(Some(record));
         }
-        consumer.acknowledge().await.map_err(loss_of)?;
+        consumer.acknowledge().await?;
         if !self.end_reported {
-            let count = count(&consumer.channel, &self.address.topic).await.map_err(loss_of)?;
+            let asking = count(&consumer.channel, &self.address.topic);
+            let count = consumer.in_time(asking).await?;
             if let Some(record) = consumer.delivered()? {
                 return Ok(Some(record));
             }

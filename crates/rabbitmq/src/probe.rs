@@ -7,20 +7,25 @@
 //! exchange, which is the one that a publish needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
+use tokio::time::timeout;
 
-use super::connection_loss::AmqpResult;
+use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::exchanges::Existence;
 use super::fault::{ACCESS_REFUSED, PRECONDITION_FAILED};
 use super::lapin_error::loss_of;
+use walrelay_sink::UNREACHABLE;
 
 /// Queue type: a log that reading does not empty.
 pub(super) const STREAM: &str = "stream";
+/// How long a node may take to answer: one that sends heartbeats may answer nothing.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// An exchange that does not exist, so that nothing is bound to it.
 const NO_SUCH_EXCHANGE: &str = "walrelay.never-declared";
 
@@ -66,21 +71,43 @@ pub(super) enum DeadLetterQueue {
 }
 
 #[derive(Clone)]
-pub(super) struct Probe(pub(super) Arc<lapin::Connection>);
+pub(super) struct Probe {
+    pub(super) connection: Arc<lapin::Connection>,
+    /// The host and the port of the node.
+    pub(super) node: String,
+}
 
 impl Probe {
-    pub(super) async fn new_channel(&self) -> AmqpResult<Channel> {
-        self.0.create_channel().await.map_err(loss_of)
+    pub(super) async fn new_channel(&self) -> lapin::Result<Channel> {
+        self.connection.create_channel().await
+    }
+
+    /// Waits for the answers of the node. `silent` is the code of the fault if they do not come in time.
+    pub(super) async fn in_time<T>(
+        &self,
+        silent: &'static str,
+        asking: impl Future<Output = lapin::Result<T>>,
+    ) -> AmqpResult<T> {
+        let late = |_| {
+            let (node, limit) = (&self.node, ANSWER_WITHIN.as_secs());
+            let text = format!("{node} lets a client in, and answers no question within {limit} s");
+            let mend = "restart that node, or name another host first in sink.rabbitmq.url; there: rabbitmq-diagnostics status";
+            ConnectionLoss::of(text).caused_by(silent, mend, false)
+        };
+        timeout(ANSWER_WITHIN, asking).await.map_err(late)?.map_err(loss_of)
     }
 
     async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
     ) -> AmqpResult<T> {
-        let channel = self.new_channel().await?;
-        let answer = question(&channel).await.map_err(loss_of)?;
-        let _closed = channel.close(200, "".into()).await.is_ok();
-        Ok(answer)
+        let asking = async {
+            let channel = self.new_channel().await?;
+            let answer = question(&channel).await?;
+            let _closed = channel.close(200, "".into()).await.is_ok();
+            Ok(answer)
+        };
+        self.in_time(UNREACHABLE, asking).await
     }
 
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {

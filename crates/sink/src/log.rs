@@ -5,6 +5,9 @@ use std::time::Duration;
 use walrelay_base::error::Fault;
 use walrelay_core::dead_letter::record::LogEntry;
 
+/// The code of a fault: the broker answers, and sends nothing of the dead-letter topic.
+pub const SILENT: &str = "dead-letter.silent";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
     Beginning,
