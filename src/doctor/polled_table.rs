@@ -203,7 +203,7 @@ fn unreadable_id(table: &PolledTable<'_>) -> Option<Finding> {
         Finding::warn(
             "source.encoding",
             format!(
-                "the database is SQL_ASCII: a row whose {id} is not UTF-8 stops polling; ALTER TABLE {} ADD CHECK ({} ~ '^[ -~]*$');",
+                "the database is SQL_ASCII: a row whose {id} is not UTF-8 stops polling; if all are ASCII: ALTER TABLE {} ADD CHECK ({} ~ '^[ -~]*$');",
                 table.quoted(),
                 quote_ident(id)
             ),

@@ -124,6 +124,14 @@ async fn the_error_of_a_statement_does_not_show_the_row() {
     let duplicate = "ALTER TABLE outbox ADD EXCLUDE (payload WITH =);
         INSERT INTO outbox SELECT 2, payload, status FROM outbox";
     assert_eq!(refused(duplicate).await.0, "23P01");
+    // GIVEN a server that shows the parameters of a statement
+    sql.client.batch_execute("SET log_parameter_max_length_on_error = -1").await.unwrap();
+    let insert = "INSERT INTO outbox VALUES (9, $1, 'published')";
+    let error = sql.client.execute(insert, &[&"canary"]).await.unwrap_err();
+    let shown = error.as_db_error().and_then(|it| it.where_()).unwrap_or_default();
+    assert!(shown.contains("$1 = 'canary'"), "{shown}");
+    let ConnectCause::Server(error) = sql.error(&error).cause else { panic!("{error}") };
+    assert_eq!((error.sqlstate.as_str(), error.context.as_str()), ("23514", ""));
     // GIVEN a CHECK, and functions that quote the value where they say what they were doing
     let check = "ALTER TABLE outbox ADD CHECK (payload::json IS NOT NULL) NOT VALID; UPDATE outbox SET id = 2";
     assert_eq!(refused(check).await, ("22P02".to_owned(), String::new()));

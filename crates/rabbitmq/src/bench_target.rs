@@ -22,7 +22,6 @@ use super::setup_faults::SetupFaults;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::runtime;
 use walrelay_base::template::Template;
-use walrelay_sink::UNREACHABLE;
 use walrelay_sink::bench_target::{Arrival, BenchTarget};
 
 const TOPIC: &str = "topic";
@@ -82,7 +81,7 @@ async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<C
         let arguments = FieldTable::default();
         channel.basic_consume(short(name), short(READER), options, arguments).await
     };
-    probe.in_time(UNREACHABLE, beginning).await.map_err(failed("a consumer of queue"))
+    probe.in_time(beginning).await.map_err(failed("a consumer of queue"))
 }
 
 pub(super) fn removal(settings: &RabbitSettings, name: &str) -> String {
@@ -103,7 +102,7 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
             channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
             channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await
         };
-        let removed = connection.probe.in_time(UNREACHABLE, removing).await;
+        let removed = connection.probe.in_time(removing).await;
         connection.close().await;
         removed.map_err(|loss| {
             let what = format!("cannot delete queue and exchange {name}: {}", loss.text);

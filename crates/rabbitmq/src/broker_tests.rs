@@ -137,8 +137,8 @@ fn a_node_that_answers_no_question_is_told_and_waited_for() {
         let fault = outcome.recv_timeout(Duration::from_secs(30)).expect("it ends");
         let fault = fault.expect("nobody answers");
         let host = &node.hosts[0];
-        let told = format!("{host} lets a client in, and answers no question within 10 s");
-        assert!(fault.what.ends_with(&told), "{fault}");
+        let told = format!("{host} lets a client in, and answers no question within ");
+        assert!(fault.what.contains(&told), "{fault}");
         assert_eq!((fault.code, fault.may_pass), (code, true));
     }
 }

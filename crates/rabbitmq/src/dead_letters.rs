@@ -45,7 +45,6 @@ use walrelay_base::error::Fault;
 use walrelay_base::runtime;
 use walrelay_core::dead_letter::record::{CLOCK_SKEW_US, LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
-use walrelay_sink::UNREACHABLE;
 use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// Records that the broker sends ahead, of up to 16 MiB each: whoever opens the log holds them at once.
@@ -54,6 +53,10 @@ const PREFETCH: u16 = 8;
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;
 /// How many connections in a row may end over what cannot be read.
 const GARBLED_MAX: i64 = 100;
+/// How long the answer to the opening may take, and one that comes behind the records of [`PREFETCH`], over a
+/// slow link, too.
+const OPENED_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+const RECORDS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// How long the broker's reason for a close may take.
 const REASON_WITHIN: Duration = Duration::from_millis(500);
 const READER: &str = "walrelay";
@@ -114,7 +117,7 @@ pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
         let _closed = channel.close(200, "".into()).await.is_ok();
         Ok(())
     };
-    probe.in_time(UNREACHABLE, reading).await
+    probe.in_time(reading).await
 }
 
 async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
@@ -188,13 +191,14 @@ impl StreamConsumer {
         let starting = async {
             let channel = connection.probe.new_channel().await?;
             let deliveries = start(&channel, queue, offset).await?;
-            let begun = has_begun(&channel, queue).await.map_err(loss_of);
-            Ok((channel, deliveries, begun))
+            Ok((channel, deliveries))
         };
         let unreadable = |loss| SetupFaults(settings).unreadable(address, &loss);
-        let started = connection.probe.in_time(SILENT, starting).await;
-        let (channel, deliveries, begun) = started.map_err(unreadable)?;
-        match begun {
+        let started = connection.probe.within(OPENED_WITHIN, SILENT, starting).await;
+        let (channel, deliveries) = started.map_err(unreadable)?;
+        let beginning = async { Ok(has_begun(&channel, queue).await) };
+        let begun = connection.probe.within(RECORDS_WITHIN, SILENT, beginning).await;
+        match begun.map_err(unreadable)?.map_err(loss_of) {
             Err(loss) if loss.code.is_some() => return Err(unreadable(loss)),
             // The connection may have ended over a record; reading will find out.
             Ok(()) | Err(_) => {}
@@ -215,7 +219,7 @@ impl StreamConsumer {
     }
 
     async fn in_time<T>(&self, asking: impl Future<Output = lapin::Result<T>>) -> AmqpResult<T> {
-        self.connection.probe.in_time(SILENT, asking).await
+        self.connection.probe.within(RECORDS_WITHIN, SILENT, asking).await
     }
 
     /// Acknowledges what was delivered, so that the broker sends more.

@@ -83,18 +83,26 @@ impl Probe {
     }
 
     /// Waits for the answers of the node. `silent` is the code of the fault if they do not come in time.
-    pub(super) async fn in_time<T>(
+    pub(super) async fn within<T>(
         &self,
+        limit: Duration,
         silent: &'static str,
         asking: impl Future<Output = lapin::Result<T>>,
     ) -> AmqpResult<T> {
         let late = |_| {
-            let (node, limit) = (&self.node, ANSWER_WITHIN.as_secs());
+            let (node, limit) = (&self.node, limit.as_secs());
             let text = format!("{node} lets a client in, and answers no question within {limit} s");
-            let mend = "restart that node, or name another host first in sink.rabbitmq.url; there: rabbitmq-diagnostics status";
+            let mend = "there: rabbitmq-diagnostics status && rabbitmqctl cluster_status; restart that node, or name another host first in sink.rabbitmq.url";
             ConnectionLoss::of(text).caused_by(silent, mend, false)
         };
-        timeout(ANSWER_WITHIN, asking).await.map_err(late)?.map_err(loss_of)
+        timeout(limit, asking).await.map_err(late)?.map_err(loss_of)
+    }
+
+    pub(super) async fn in_time<T>(
+        &self,
+        asking: impl Future<Output = lapin::Result<T>>,
+    ) -> AmqpResult<T> {
+        self.within(ANSWER_WITHIN, UNREACHABLE, asking).await
     }
 
     async fn ask<T>(
@@ -107,7 +115,7 @@ impl Probe {
             let _closed = channel.close(200, "".into()).await.is_ok();
             Ok(answer)
         };
-        self.in_time(UNREACHABLE, asking).await
+        self.in_time(asking).await
     }
 
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {

@@ -98,8 +98,8 @@ impl ServerError {
     }
 
     /// Without what quotes values of rows, which no log may show: the detail of an error that is about a
-    /// value, and of the context all that is within the outermost function. A statement that a function
-    /// has composed stands there, and the JSON that was being parsed.
+    /// value, and of the context all but the outermost function. A statement that a function has composed
+    /// stands within it, and the JSON that was being parsed; behind it the parameters of the statement.
     #[must_use]
     pub fn without_values(mut self) -> ServerError {
         if self.sqlstate.get(..2).is_some_and(|class| ABOUT_VALUES.contains(&class)) {
@@ -107,7 +107,9 @@ impl ServerError {
         }
         // The parser of JSON shows the text in the first line, which may be the only one.
         let shown = usize::from(self.routine.starts_with("json_"));
-        self.context = self.context.lines().skip(shown).last().unwrap_or_default().to_owned();
+        let functions =
+            self.context.lines().skip(shown).take_while(|line| !line.contains(": $1 = "));
+        self.context = functions.last().unwrap_or_default().to_owned();
         self
     }
 
