@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use tokio_postgres::error::DbError;
+
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
     /// A setting that makes no sense.
@@ -31,10 +33,10 @@ impl InboxError {
 
 /// An error with its causes, which many libraries leave out of their `Display`.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = text_of(error);
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
+        let cause_text = text_of(cause);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -42,4 +44,29 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
         next = cause.source();
     }
     text
+}
+
+/// Of an error of Postgres the message alone: the detail may quote a row, which no log shows.
+fn text_of(error: &(dyn Error + 'static)) -> String {
+    let message = |error: &DbError| format!("{}: {}", error.severity(), error.message());
+    error.downcast_ref().map_or_else(|| error.to_string(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    #[ignore = "needs PostgreSQL: make test"]
+    async fn the_error_of_a_statement_does_not_show_the_row() {
+        let client = testing::client().await;
+        let made = "CREATE TEMP TABLE seen (id text PRIMARY KEY)";
+        client.batch_execute(made).await.unwrap();
+        let insert = "INSERT INTO seen VALUES ('canary')";
+        client.batch_execute(insert).await.unwrap();
+        let error = client.batch_execute(insert).await.unwrap_err();
+        let told = r#"db error: ERROR: duplicate key value violates unique constraint "seen_pkey""#;
+        assert_eq!(chain(&error), told);
+    }
 }
