@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::sleep;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::InboxError;
@@ -16,6 +16,8 @@ use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The share of it that each address has.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
 /// A connection whose client is dropped while Postgres has not answered is closed after this.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// The other way round: the server notices after 30 s that this host has vanished, and rolls back.
@@ -111,6 +113,14 @@ impl Database {
         };
         if config.get_application_name().is_none() {
             config.application_name(settings.service.as_str());
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(ADDRESS_WITHIN);
+        }
+        // One that was the primary before a failover accepts connections, and no message can be claimed there.
+        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+        if count > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(UNANSWERED_MAX);
@@ -230,6 +240,29 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the process ends");
+    }
+
+    #[tokio::test]
+    #[ignore = "needs PostgreSQL: make test"]
+    async fn a_host_that_does_not_answer_is_passed_over() {
+        // GIVEN a port whose queue of connections is full
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = silent.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(connection) =
+            std::net::TcpStream::connect_timeout(&at, Duration::from_millis(200))
+        {
+            waiting.push(connection);
+        }
+        let url = testing::postgres_url();
+        let (login, server) = url.rsplit_once('@').unwrap();
+        let (host, database) = server.split_once('/').unwrap();
+        let url = format!("{login}@{at},{host}/{database}");
+        // WHEN it comes first THEN the next host is used, if it takes writes
+        let database = Database::new(&Settings::new("hosts", url)).unwrap();
+        assert_eq!(database.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let client = in_time(database.connect()).await.unwrap();
+        client.batch_execute("SELECT 1").await.unwrap();
     }
 
     #[test]

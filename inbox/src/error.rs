@@ -46,7 +46,7 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Of an error of Postgres the message alone: the detail may quote a row, which no log shows.
+/// The message alone of an error of Postgres: the detail may quote a row, which no log shows.
 fn text_of(error: &(dyn Error + 'static)) -> String {
     let message = |error: &DbError| format!("{}: {}", error.severity(), error.message());
     error.downcast_ref().map_or_else(|| error.to_string(), message)

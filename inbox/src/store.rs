@@ -297,10 +297,10 @@ pub(crate) fn ends_session(error: &Error) -> bool {
     code.code().starts_with("08") || ends.contains(code)
 }
 
-/// The statement can never succeed with these values: SQLSTATE classes 22 and 54.
+/// The statement can never succeed with these values: SQLSTATE class 22. Class 54 is no such sign: no id or key
+/// is stored that an index cannot hold, and a server without transaction ids left refuses everything with it.
 pub(crate) fn is_of_data(error: &Error) -> bool {
-    let Some(code) = error.code() else { return false };
-    code.code().starts_with("22") || code.code().starts_with("54")
+    error.code().is_some_and(|code| code.code().starts_with("22"))
 }
 
 #[cfg(test)]

@@ -98,6 +98,9 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
     if args.emit && config.polling.is_some() {
         return Err(emit::unfit("a polled table has other columns").into());
     }
+    if let (Some(role), Some(_)) = (&args.role, &config.polling) {
+        return Err(unfit_role(role).into());
+    }
     let wanted = Wanted { role: args.role.as_deref(), emit: args.emit };
     if args.sql {
         return Ok(runtime::try_block_on(script(config, wanted))?);
@@ -288,6 +291,17 @@ async fn make_polled_table(
         None => Ok(report),
         Some(fault) => Err(fault.clone()),
     }
+}
+
+/// Which rights the role needs follows from the columns of the table, and the doctor names them.
+fn unfit_role(role: &str) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "init.role-unfit",
+        format!("rights on a table that is polled are not granted to {role}"),
+        "--role",
+        "leave --role out; then walrelay check, with the login of that role, names the GRANT that is missing",
+    )
 }
 
 async fn relay_role(

@@ -53,9 +53,10 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     };
     let resume = || stops.kept.resume(&user_at_host(), &args.reason.reason).map(drop);
     // A relay that waits looks at its state file alone.
-    let next = match waits && place != Place::StateFile {
-        true => "restart the relay that waits",
-        false => "start the relay: walrelay run",
+    let next = match (waits, place) {
+        (true, Place::StateFile) => "the relay goes on",
+        (true, _) => "restart the relay that waits",
+        (false, _) => "start the relay: walrelay run",
     };
     acknowledge(&stop, args, more, next, resume)
 }

@@ -15,7 +15,7 @@ pub(crate) fn environment(tree: &mut Tree) {
         || of("OTEL_TRACES_EXPORTER") == Some("none")
         || sampler.ends_with("always_off");
     // An endpoint for another protocol would answer every request with an error.
-    let other_protocol = of(PROTOCOL).is_some_and(|it| it != "http/protobuf");
+    let other_protocol = of(PROTOCOL).is_some_and(|it| !it.is_empty() && it != "http/protobuf");
     // A machine may set these for its other services.
     if is_off || other_protocol || !cfg!(feature = "otlp") {
         return;

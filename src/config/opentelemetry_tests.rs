@@ -35,6 +35,9 @@ fn they_fill_in_what_the_section_does_not_say() {
     assert_eq!(found.service_name, "shop");
     let found = tracing("", &[("WALRELAY_TRACING__SERVICE_NAME", "own")]);
     assert_eq!(found.service_name, "own");
+    // (An empty variable counts as one that is not set.)
+    let found = tracing("", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "")]);
+    assert_eq!(endpoint(&found), Some("http://agent:4318"));
 }
 
 #[test]

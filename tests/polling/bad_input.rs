@@ -28,6 +28,8 @@ fn init_makes_the_table_and_check_agrees() {
     let told = scene.walrelay(&["check"]);
     assert_eq!(told.code, 1, "{told}");
     told.assert_says(&["✗ outbox table public.outbox does not exist", "sql/polling.sql"]);
+    let granting = scene.walrelay(&["init", "--role", "walrelay"]);
+    granting.assert_fault(2, "init.role-unfit", &["walrelay check"]);
     let made = scene.walrelay(&["init"]);
     made.assert_done()
         .assert_says(&["+ make outbox table public.outbox", "now nothing is missing"]);
