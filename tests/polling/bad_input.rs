@@ -291,7 +291,7 @@ fn an_id_that_is_no_text_ends_the_relay_with_the_reason() {
     assert!(!check.assert_done().all().contains("SQL_ASCII"), "{check}");
     scene.sql("ALTER TABLE outbox ALTER id DROP IDENTITY; ALTER TABLE outbox ALTER id TYPE text");
     scene.walrelay(&["check"]).assert_done().assert_says(&[
-        "! the database is SQL_ASCII: a row whose id is not UTF-8 stops polling; ALTER TABLE",
+        "! the database is SQL_ASCII: a row whose id is not UTF-8 stops polling; if all are ASCII: ALTER TABLE",
     ]);
     scene.sql(
         r"INSERT INTO outbox (id, event_key, payload) VALUES (convert_from('\x31e9', 'SQL_ASCII'), 'polling_ascii_id', '{}')",
