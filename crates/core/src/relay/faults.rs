@@ -13,7 +13,7 @@ use crate::delivery::breaker::Burst;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::history::{CommitId, OtherHistory};
 use crate::sink::{Disposition, Failure};
-use crate::source::faults::publication_gap;
+use crate::source::faults::{pass_gap, publication_gap};
 use crate::source::server::ConnectErrorKind;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
@@ -259,7 +259,11 @@ pub fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> 
     if told.is_missing_publication() {
         return Some(publication_gap(source, &told.to_string()));
     }
-    let mend = "walrelay check";
+    // A value that cannot be converted, or a row above 1 GB: the WAL keeps it, whatever becomes of the row.
+    let mend = match told.sqlstate.get(..2) {
+        Some("22" | "54") => pass_gap(source),
+        _ => "walrelay check".to_owned(),
+    };
     Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))
 }
 

@@ -39,6 +39,10 @@ fn a_stream_that_has_broken_is_a_fault_if_a_new_connection_would_end_in_the_same
     };
     assert_eq!(told("42501", ""), Some("source.stream-refused"));
     assert_eq!(told("42704", "get_publication_oid"), Some("publication.missing"));
+    // It can never send a row.
+    let row = ServerError { sqlstate: "22P05".to_owned(), ..ServerError::default() };
+    let mend = fault(&StreamError::Server(Box::new(row))).unwrap().mend;
+    assert!(mend.starts_with("make a new slot: "), "{mend}");
     // The server stops, or does not say why.
     assert_eq!([told("57P01", ""), told("", "")], [None, None]);
 }

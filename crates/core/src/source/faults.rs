@@ -183,7 +183,7 @@ pub fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
 }
 
 /// How to get past that part of the WAL without losing a row.
-fn pass_gap(settings: &SourceSettings) -> String {
+pub fn pass_gap(settings: &SourceSettings) -> String {
     format!(
         "make a new slot: {}\nthen publish by hand \
          what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
