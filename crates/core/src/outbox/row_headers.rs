@@ -57,11 +57,15 @@ impl RowHeaders {
         std::mem::take(&mut self.reserved)
     }
 
-    /// Name and value, in the order of the object.
+    /// Name and value, in the order of the object. Of several members of a name the last one counts, as in
+    /// jsonb and in templates.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.spans.iter().map(|[name, value, end]| {
-            (&self.text[*name..*value], &self.text.as_bytes()[*value..*end])
-        })
+        let name = |[name, value, _]: &[usize; 3]| &self.text[*name..*value];
+        let is_last = move |at: usize| {
+            self.spans[at + 1..].iter().all(|it| name(it) != name(&self.spans[at]))
+        };
+        let spans = self.spans.iter().enumerate().filter(move |(at, _)| is_last(*at));
+        spans.map(move |(_, span)| (name(span), &self.text.as_bytes()[span[1]..span[2]]))
     }
 }
 

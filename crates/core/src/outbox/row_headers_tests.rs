@@ -21,6 +21,14 @@ fn strings_are_plain_and_the_rest_is_json() {
 }
 
 #[test]
+fn the_last_of_several_values_counts_as_in_jsonb() {
+    let mut headers = RowHeaders::default();
+    headers.read(br#"{"a": 1, "b": 2, "a": 3, "a": 4}"#).unwrap();
+    let found: Vec<_> = headers.iter().collect();
+    assert_eq!(found, [("b", b"2" as &[u8]), ("a", b"4")]);
+}
+
+#[test]
 fn anything_but_one_object_is_refused() {
     for json in ["", "[]", "1", "\"{}\"", "{} {}", "{\"a\":}", "{\"a\": \"\\ud800\"}", "null"] {
         assert!(RowHeaders::default().read(json.as_bytes()).is_err(), "{json}");
