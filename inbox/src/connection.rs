@@ -16,7 +16,7 @@ use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The share of it that each address has.
+/// Limit for the TCP connection to one address, within [`CONNECT_WITHIN`].
 const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
 /// A connection whose client is dropped while Postgres has not answered is closed after this.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);

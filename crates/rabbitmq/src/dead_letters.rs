@@ -53,9 +53,9 @@ const PREFETCH: u16 = 8;
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;
 /// How many connections in a row may end over what cannot be read.
 const GARBLED_MAX: i64 = 100;
-/// How long the answer to the opening may take, and one that comes behind the records of [`PREFETCH`], over a
-/// slow link, too.
+/// How long the node may take to begin the reading.
 const OPENED_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+/// How long an answer may take that comes behind the records of [`PREFETCH`], also over a slow link.
 const RECORDS_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// How long the broker's reason for a close may take.
 const REASON_WITHIN: Duration = Duration::from_millis(500);

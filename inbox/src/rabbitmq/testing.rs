@@ -1,18 +1,10 @@
-//! A node of RabbitMQ that lets a client in, sends heartbeats, and answers nothing after that.
+//! Sources whose broker lets a client in, and answers nothing after that.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
 
 use super::RabbitMq;
 
-const METHOD: u8 = 1;
-const HEARTBEAT: u8 = 8;
-const FRAME_END: u8 = 0xCE;
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-
-/// A source whose broker has such a node alone, and a message at the end of each of its connections.
+/// The source, and a message at the end of each of its connections.
 pub(super) fn silent_node() -> (RabbitMq, Receiver<()>) {
     node(|_| None)
 }
@@ -29,61 +21,6 @@ pub(super) fn hiding_node() -> (RabbitMq, Receiver<()>) {
 fn node(
     answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Clone + Send + 'static,
 ) -> (RabbitMq, Receiver<()>) {
-    let (ends, ended) = channel();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            // Its error is the end of the connection.
-            let (ends, answer) = (ends.clone(), answer.clone());
-            std::thread::spawn(move || {
-                drop(serve(socket, answer));
-                let _read = ends.send(()).is_ok();
-            });
-        }
-    });
+    let (address, ended) = walrelay_harness::silent_node(answer).unwrap();
     (RabbitMq::new(format!("amqp://guest:guest@{address}"), ["order.*"]), ended)
-}
-
-fn serve(mut socket: TcpStream, answer: impl Fn(&[u8]) -> Option<Vec<u8>>) -> io::Result<()> {
-    let mut greeting = [0; 8];
-    socket.read_exact(&mut greeting)?;
-    let start: &[u8] = &[0, 10, 0, 10, 0, 9, 0, 0, 0, 0];
-    let start = [start, &long("PLAIN"), &long("en_US")].concat();
-    write(&mut socket, METHOD, 0, &start)?;
-    socket.set_read_timeout(Some(HEARTBEAT_EVERY))?;
-    loop {
-        let mut head = [0; 7];
-        match socket.read_exact(&mut head) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                write(&mut socket, HEARTBEAT, 0, &[])?;
-                continue;
-            }
-            read => read?,
-        }
-        let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
-        let mut body = vec![0; length as usize + 1];
-        socket.read_exact(&mut body)?;
-        let answer = match body[..] {
-            // start-ok, open, channel.open and basic.qos.
-            [0, 10, 0, 11, ..] => vec![0, 10, 0, 30, 7, 255, 0, 2, 0, 0, 0, 10],
-            [0, 10, 0, 40, ..] => vec![0, 10, 0, 41, 0],
-            [0, 20, 0, 10, ..] => vec![0, 20, 0, 11, 0, 0, 0, 0],
-            [0, 60, 0, 10, ..] => vec![0, 60, 0, 11],
-            _ => match answer(&body) {
-                Some(answer) => answer,
-                None => continue,
-            },
-        };
-        write(&mut socket, METHOD, head[2], &answer)?;
-    }
-}
-
-fn long(text: &str) -> Vec<u8> {
-    [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
-}
-
-fn write(socket: &mut TcpStream, kind: u8, channel: u8, payload: &[u8]) -> io::Result<()> {
-    let length = (payload.len() as u32).to_be_bytes();
-    socket.write_all(&[&[kind, 0, channel], &length[..], payload, &[FRAME_END]].concat())
 }

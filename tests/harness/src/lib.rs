@@ -42,6 +42,7 @@ mod postgres;
 mod process;
 mod prometheus;
 mod rabbitmq;
+mod silent_node;
 
 pub use broker::{Broker, BrokerKind};
 pub use error::{HarnessError, Result};
@@ -52,3 +53,4 @@ pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
 pub use prometheus::{Prometheus, promtool};
 pub use rabbitmq::{RabbitMq, RabbitOptions, SuspendedQueue};
+pub use silent_node::silent_node;

@@ -234,7 +234,7 @@ impl From<&tokio_postgres::Error> for ConnectCause {
                 Some(error) => ConnectCause::from(error),
                 // The library has no type for it.
                 None if source.to_string() == "password missing" => ConnectCause::NoPassword,
-                // Nor for its kinds.
+                // The library does not publish the kinds of its errors.
                 None if error.to_string().starts_with("error deserializing") => {
                     ConnectCause::Value(format!("{error}: {source}"))
                 }

@@ -440,7 +440,7 @@ impl Broker {
         };
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
-        // Where the relay takes it for one of an earlier topic, what is behind a batch would be taken for the first.
+        // Where the relay takes the partition for an earlier one, what is behind a batch would be taken for the first.
         let mut known_topics = batch.messages.iter().filter_map(|it| it.confirmed);
         let is_confused = known_topics.any(|made| made != topic.made);
         let is_new = is_confused && !partition.producers.contains_key(&request.producer);
