@@ -454,6 +454,9 @@ impl<F: Feed> Relay<F> {
     /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
     /// what was admitted before it is still settled.
     fn begin_drain(&mut self, outcome: Result<(), Fault>) {
+        // The machine may have been suspended since the last pass: how long shows only as long as the
+        // clock of the system is not set.
+        let outcome = outcome.and(self.withdraw());
         // The process may be killed before it has drained.
         self.feed.note_peer(&mut self.down);
         self.feed.close();
