@@ -114,6 +114,18 @@ fn a_megabyte_arrives_where_the_limits_allow_it() {
 }
 
 #[test]
+fn a_value_without_a_binary_form_in_another_table_is_read_in_text_mode() {
+    let scene = scene_with("values_without_binary", "text");
+    // GIVEN an array, which has a binary form, of elements that have none
+    scene.sql("CREATE TABLE granted (id int PRIMARY KEY, rights aclitem[])");
+    scene.sql("ALTER PUBLICATION walrelay ADD TABLE granted");
+    scene.sql("INSERT INTO granted VALUES (1, ARRAY['postgres=r/postgres'::aclitem])");
+    scene.sql("INSERT INTO outbox VALUES (1, 'k', 'T', 'behind it')");
+    let records = scene.carry(&[&scene.topic()]);
+    assert_eq!(values(&records), [Some(&b"behind it"[..])]);
+}
+
+#[test]
 fn columns_of_types_of_ones_own_are_read_in_text_mode_by_itself() {
     let mut scene = CliFixture::bare("values_enum");
     scene.sql(

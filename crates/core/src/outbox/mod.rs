@@ -46,8 +46,8 @@ pub struct Outboxes {
     /// Outboxes and their partitions as the catalog has them: object id, schema, name, and the
     /// place of the outbox in the settings.
     known: Vec<(u32, String, String, usize)>,
-    /// The plans by oid, sorted. `None` is a published table that is no outbox.
-    plans: Vec<(u32, Option<Plan>)>,
+    /// The plans by oid, sorted. `None` is a published table that is no outbox: there may be any number of them.
+    plans: Vec<(u32, Option<Box<Plan>>)>,
     /// Object ids of domains, and of the built-in types that they are over.
     domains: BTreeMap<u32, u32>,
     /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_ignored`].
@@ -107,7 +107,7 @@ impl Outboxes {
         };
         let is_outbox = plan.is_some();
         let (Ok(at) | Err(at)) = slot;
-        self.plans.insert(at, (relation.oid, plan));
+        self.plans.insert(at, (relation.oid, plan.map(Box::new)));
         Ok(is_outbox)
     }
 
@@ -152,7 +152,7 @@ impl Outboxes {
     #[inline]
     pub fn plan(&self, oid: u32) -> Result<Option<&Plan>, UnknownRelation> {
         match self.plans.binary_search_by_key(&oid, |(oid, _)| *oid) {
-            Ok(at) => Ok(self.plans[at].1.as_ref()),
+            Ok(at) => Ok(self.plans[at].1.as_deref()),
             Err(_) => Err(UnknownRelation(oid)),
         }
     }

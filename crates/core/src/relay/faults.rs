@@ -181,6 +181,26 @@ pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
     .standing(found, seen)
 }
 
+/// The server is on an earlier timeline than the one on which this relay has read up to `seen`.
+pub fn older_timeline(
+    source: &SourceSettings,
+    (known, seen): (u32, Lsn),
+    (timeline, found): (u32, Lsn),
+) -> Fault {
+    Fault::new(
+        Exit::Slot,
+        WENT_BACK,
+        format!(
+            "postgres is on timeline {timeline}, but this relay has read timeline {known}: this server is a primary \
+             from before a failover, or was restored from a copy of that time"
+        ),
+        format!("slot {}", source.slot),
+        "if another server is the primary, stop this one or take it out of source.url; compare the outbox with the broker: \
+         events of the later timeline were published and may be missing here; then: walrelay resume, to go on from the slot",
+    )
+    .standing(found, seen)
+}
+
 /// The database sends other transactions where it has sent some before, which this relay has `read`.
 pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -> Fault {
     let name = |it: &CommitId| {

@@ -342,7 +342,7 @@ fn the_first_event_waits_for_the_topic_while_a_stop_would_be_there() {
 }
 
 #[test]
-fn another_system_or_an_earlier_end_of_wal_is_a_stop_and_a_slot_ahead_is_none() {
+fn another_system_an_earlier_timeline_or_end_of_wal_is_a_stop_and_a_slot_ahead_is_none() {
     let (source, last) = (SourceSettings::default(), (at("7", 1), Lsn::from_wire(100)));
     let judged = |place, end| {
         let fault = not_the_last(&source, &last, &place, Lsn::from_wire(end));
@@ -353,6 +353,8 @@ fn another_system_or_an_earlier_end_of_wal_is_a_stop_and_a_slot_ahead_is_none() 
     assert_eq!(judged(at("7", 1), 100), None);
     // A failover may have lost the end of the WAL, and says so by its timeline.
     assert_eq!(judged(at("7", 2), 99), None);
+    // Timelines only rise.
+    assert_eq!(judged(at("7", 0), 200), Some(("slot.went-back", true)));
 }
 
 #[test]

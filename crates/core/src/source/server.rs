@@ -123,6 +123,11 @@ impl ServerError {
         self.sqlstate == "55000" && self.routine == "LoadPublications"
     }
 
+    /// Postgres has no binary form for a part of a value.
+    pub fn is_without_binary(&self) -> bool {
+        self.sqlstate == "42883"
+    }
+
     /// The walsender of a failover slot waits for a standby of `synchronized_standby_slots`. A warning, or
     /// an error once the server shuts down.
     pub fn is_wait_for_standby(&self) -> bool {

@@ -69,11 +69,23 @@ impl SlotFeed {
 
     /// The stream has ended. Returns a fault if a new session would end in the same way.
     pub(super) fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(error, &self.source) {
+        if let Some(fault) = self.fault_of(error) {
             return Err(fault);
         }
         self.lost(error);
         Ok(false)
+    }
+
+    /// The fault of an error if a new session would end in the same way.
+    pub(super) fn fault_of(&mut self, error: &StreamError) -> Option<Fault> {
+        // pgoutput sends a value as text only if its own type has no binary form: those of arrays and
+        // composites have one, and their elements may not.
+        if !self.text_only && matches!(error, StreamError::Server(it) if it.is_without_binary()) {
+            tracing::info!(reason = %error, "reading columns in text form");
+            self.text_only = true;
+            return None;
+        }
+        faults::of_stream(error, &self.source)
     }
 
     /// A fault in the received data stops the relay. After a fault of the slot itself nothing may

@@ -146,7 +146,7 @@ impl SlotFeed {
             return false;
         }
         let error = stream.find_error(now);
-        if error.is_some_and(|error| faults::of_stream(&error, &self.source).is_some()) {
+        if error.is_some_and(|error| self.fault_of(&error).is_some()) {
             // Every further session would end there, too, and so would that of any other relay: what
             // comes before is published, as far as it was received.
             self.trace.give_up();
