@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
+use tokio_postgres::Client;
 
 use super::batch::Verdicts;
 use super::handover::HandoverState;
-use super::session::{LockWait, PollingSession, Settled, millis};
+use super::session::{Attempt, PollingSession, Settled, millis};
 use super::worker::{PollingShared, Reconnect, broke};
 use crate::base::error::Fault;
 use crate::metrics::Metrics;
@@ -36,9 +37,17 @@ pub(crate) struct Maintenance {
     pub(crate) handed_over: Box<dyn Fn(HandoverState) + Send + Sync>,
 }
 
+/// Verdicts that were received and are not settled yet.
+struct HeldVerdicts {
+    verdicts: Verdicts,
+    /// The connection has ended during an attempt to write them: they may be written.
+    is_unsure: bool,
+}
+
 /// When each chore is due.
 struct Chores {
     expire: Instant,
+    clock: ServerClock,
     backlog: Instant,
     /// None if published rows are kept.
     clean: Option<Instant>,
@@ -51,12 +60,14 @@ impl Maintenance {
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
         let clean = shared.polling.cleanup.enabled.then_some(now);
-        let mut chores = Chores { expire: now, backlog: now, clean };
-        let mut held: Option<Verdicts> = None;
+        let clock = ServerClock::default();
+        let mut chores = Chores { expire: now, clock, backlog: now, clean };
+        let mut held = None;
         loop {
             let session = reconnect.session().await?;
             // Other processes may have been unable to renew their claims, too.
             chores.expire = Instant::now() + shared.polling.lease;
+            chores.clock = ServerClock::default();
             shared.connected.store(true, Ordering::Relaxed);
             let error = loop {
                 match self.turn(&session, &mut chores, &mut held).await {
@@ -72,12 +83,12 @@ impl Maintenance {
     }
 
     /// Settles one late verdict or waits for the next chore; false when no verdict can come any
-    /// more. `held` is a verdict that was received and is not settled yet.
+    /// more.
     async fn turn(
         &mut self,
         session: &PollingSession,
         chores: &mut Chores,
-        held: &mut Option<Verdicts>,
+        held: &mut Option<HeldVerdicts>,
     ) -> Result<bool, ConnectError> {
         if held.is_none() {
             let next = chores.next().saturating_duration_since(Instant::now());
@@ -86,18 +97,19 @@ impl Maintenance {
                 late = self.late.recv() => match late {
                     Some(late) => {
                         self.shared.live.decide(&late);
-                        *held = Some(late);
+                        *held = Some(HeldVerdicts { verdicts: late, is_unsure: false });
                     }
                     None => return Ok(false),
                 },
                 () = tokio::time::sleep(next) => {}
             }
         }
-        if let Some(verdicts) = held {
-            if self.is_settled(session, verdicts).await? {
+        if let Some(found) = held {
+            if self.is_settled(session, found).await? {
                 *held = None;
             } else {
-                *held = held.take().and_then(|it| self.shared.locked.put_aside(it));
+                let left = held.take().and_then(|it| self.shared.locked.put_aside(it.verdicts));
+                *held = left.map(|verdicts| HeldVerdicts { verdicts, is_unsure: false });
                 if held.is_some() {
                     tokio::time::sleep(LOCKED_PAUSE).await;
                 }
@@ -112,17 +124,22 @@ impl Maintenance {
     async fn is_settled(
         &self,
         session: &PollingSession,
-        verdicts: &Verdicts,
+        held: &mut HeldVerdicts,
     ) -> Result<bool, ConnectError> {
-        if self.shared.locked.contain(&verdicts.claim) {
+        if self.shared.locked.contain(&held.verdicts.claim) {
             return Ok(false);
         }
-        match session.settle(verdicts, LockWait::Short).await? {
-            Settled::Written { lost } => {
-                self.shared.verdicts_written(verdicts, lost);
+        match session.settle(&held.verdicts, Attempt::First).await {
+            Ok(Settled::Written { lost }) => {
+                let lost = if held.is_unsure { 0 } else { lost };
+                self.shared.verdicts_written(&held.verdicts, lost);
                 Ok(true)
             }
-            Settled::RowsLocked => Ok(false),
+            Ok(Settled::RowsLocked) => Ok(false),
+            Err(error) => {
+                held.is_unsure = true;
+                Err(error)
+            }
         }
     }
 
@@ -134,17 +151,21 @@ impl Maintenance {
         let PollingShared { polling, statements, .. } = &*self.shared;
         let client = &session.sql.client;
         let now = Instant::now();
+        if now >= chores.expire || chores.clock.looked.is_none() {
+            let server = client.query_one("SELECT pg_catalog.clock_timestamp()", &[]).await?;
+            let ahead = chores.clock.advance(server.try_get(0)?, Instant::now());
+            if ahead > polling.lease / 8 {
+                tracing::warn!(
+                    code = "polling.clock-set",
+                    ahead_s = ahead.as_secs(),
+                    "the clock of the database was set forward: no claim counts as expired before each process could renew its own"
+                );
+                chores.expire = now + polling.lease;
+            }
+        }
         if now >= chores.expire {
             chores.expire = now + (polling.lease / 4).min(Duration::from_secs(10));
-            let void = client.execute(&statements.expire, &[&millis(polling.lease)]).await?;
-            if void > 0 {
-                self.metrics.expired_claims.inc_by(void);
-                tracing::warn!(
-                    code = "polling.claims-expired",
-                    rows = void,
-                    "rows were freed: their process has not renewed its claims"
-                );
-            }
+            self.expire_claims(client).await?;
         }
         if now >= chores.backlog {
             match self.measure_backlog(session).await {
@@ -179,6 +200,20 @@ impl Maintenance {
         Ok(())
     }
 
+    async fn expire_claims(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        let PollingShared { polling, statements, .. } = &*self.shared;
+        let void = client.execute(&statements.expire, &[&millis(polling.lease)]).await?;
+        if void > 0 {
+            self.metrics.expired_claims.inc_by(void);
+            tracing::warn!(
+                code = "polling.claims-expired",
+                rows = void,
+                "rows were freed: their process has not renewed its claims"
+            );
+        }
+        Ok(())
+    }
+
     fn backlog_is_unknown(&self) {
         self.metrics.backlog.set(f64::NAN);
         self.metrics.backlog_age_seconds.set(f64::NAN);
@@ -194,6 +229,23 @@ impl Maintenance {
             (self.handed_over)(state);
         }
         Ok(())
+    }
+}
+
+/// The clock of the server, compared with that of this process: the age of a claim is measured with the
+/// former.
+#[derive(Default)]
+struct ServerClock {
+    looked: Option<(SystemTime, Instant)>,
+}
+
+impl ServerClock {
+    /// By how much the clock of the server has gone on faster since the last look.
+    fn advance(&mut self, server: SystemTime, now: Instant) -> Duration {
+        let Some((before, looked)) = self.looked.replace((server, now)) else {
+            return Duration::ZERO;
+        };
+        server.duration_since(before).unwrap_or_default().saturating_sub(now - looked)
     }
 }
 
@@ -214,6 +266,8 @@ pub(crate) async fn write_locked(
     let mut stop = shared.stop.clone();
     let mut waiting = VecDeque::new();
     let mut session = None;
+    // The connection has ended during the attempt to write the first.
+    let mut is_unsure = false;
     loop {
         while let Ok(verdicts) = receiver.try_recv() {
             waiting.push_back(verdicts);
@@ -235,13 +289,17 @@ pub(crate) async fn write_locked(
             Some(open) => open,
             None => reconnect.session().await?,
         };
-        match open.settle(verdicts, LockWait::Long).await {
+        let attempt = match waiting.iter().any(|other| other.claim != verdicts.claim) {
+            true => Attempt::Again,
+            false => Attempt::AgainAlone,
+        };
+        match open.settle(verdicts, attempt).await {
             Ok(Settled::Written { lost }) => {
                 reconnect.succeeded();
                 shared.locked.written(&verdicts.claim);
-                shared.verdicts_written(verdicts, lost);
+                shared.verdicts_written(verdicts, if is_unsure { 0 } else { lost });
                 waiting.pop_front();
-                session = Some(open);
+                (session, is_unsure) = (Some(open), false);
             }
             // Other claims are tried first now: their rows may be free.
             Ok(Settled::RowsLocked) => {
@@ -249,9 +307,30 @@ pub(crate) async fn write_locked(
                 let (same, others): (Vec<_>, Vec<_>) =
                     waiting.drain(..).partition(|it: &Verdicts| it.claim == claim);
                 waiting.extend(others.into_iter().chain(same));
-                session = Some(open);
+                (session, is_unsure) = (Some(open), false);
             }
-            Err(error) => broke(&shared, &error)?,
+            Err(error) => {
+                broke(&shared, &error)?;
+                is_unsure = true;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_clock_that_was_set_forward_is_noticed_at_the_next_look() {
+        let (server, now) = (SystemTime::now(), Instant::now());
+        let seconds = Duration::from_secs;
+        let mut clock = ServerClock::default();
+        assert_eq!(clock.advance(server, now), seconds(0));
+        assert_eq!(clock.advance(server + seconds(8), now + seconds(7)), seconds(1));
+        assert_eq!(clock.advance(server + seconds(68), now + seconds(17)), seconds(50));
+        // WHEN it was set back THEN it is not ahead
+        assert_eq!(clock.advance(server, now + seconds(18)), seconds(0));
+        assert_eq!(clock.advance(server + seconds(1), now + seconds(19)), seconds(0));
     }
 }

@@ -92,3 +92,33 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
     let done = "SELECT count(*) FROM outbox WHERE status = 'published' AND locked_by = 'a'";
     assert_eq!(client.query_one(done, &[]).await.unwrap().get::<_, i64>(0), 500);
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn rows_that_were_freed_are_taken_back_unless_another_claim_has_one_of_the_key() {
+    let (client, source) = testing::logical().database("polling_retaken").await;
+    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
+    client.batch_execute(POLLING_SQL).await.unwrap();
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "event_key".into();
+    outbox.route.key = Some(Template::column("event_key"));
+    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
+    let statements = Statements::of(&facts, &source, &outbox, &shipped());
+    // GIVEN rows of claim a, some of them freed while their locks kept them from being renewed, and of
+    // another key one that claim b has taken since
+    client
+        .batch_execute(
+            "INSERT INTO outbox (event_key, payload, status, locked_by) VALUES
+             ('x', '{}', 'pending', 'a'), ('x', '{}', 'in_progress', 'a'), ('x', '{}', 'published', 'a'),
+             ('y', '{}', 'in_progress', 'b'), ('y', '{}', 'pending', 'a'), ('z', '{}', 'pending', 'a')",
+        )
+        .await
+        .unwrap();
+    let ids: Vec<String> = (1..=6).map(|id: u32| id.to_string()).collect();
+    let retaken = client.execute(&statements.retaken, &[&"a", &ids]).await.unwrap();
+    let published = client.execute(&statements.published, &[&"a", &ids]).await.unwrap();
+    assert_eq!((retaken, published), (2, 3));
+    let left = "SELECT string_agg(id || status, ' ' ORDER BY id) FROM outbox WHERE status <> 'published'";
+    let left: String = client.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, "4in_progress 5pending");
+}

@@ -18,13 +18,16 @@ use crate::source::sql::{self, Sql};
 /// A snapshot that was taken before the lock would not show the rows of the claim before.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// How long verdicts wait for rows that other sessions have locked.
+/// An attempt to write verdicts: how long it waits for rows that other sessions have locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LockWait {
-    /// A second, so that what comes after them does not wait for long.
-    Short,
-    /// As long as the session waits for anything.
-    Long,
+pub(crate) enum Attempt {
+    /// It waits for a second, so that what comes after it does not wait for long.
+    First,
+    /// Rows were locked, and so they were not renewed, and may have been freed. It waits for a second,
+    /// because verdicts of other claims wait as well.
+    Again,
+    /// The same with no other claim: it waits as long as the session waits for anything.
+    AgainAlone,
 }
 
 /// The outcome of writing the verdicts of a claim.
@@ -70,6 +73,7 @@ pub(crate) struct PollingSession {
     published: Statement,
     failed: Statement,
     noted: Statement,
+    retaken: Statement,
     given_back: Statement,
 }
 
@@ -115,9 +119,10 @@ impl PollingSession {
             prepare(&statements.published),
             prepare(&statements.failed),
             prepare(&statements.noted),
+            prepare(&statements.retaken),
             prepare(&statements.given_back),
         );
-        let (turn, claim, fetch, abandoned, published, failed, noted, given_back) =
+        let (turn, claim, fetch, abandoned, published, failed, noted, retaken, given_back) =
             prepared.map_err(failed)?;
         let is_retyped = !has_types(&fetch, &statements.event);
         Ok(PollingSession {
@@ -132,6 +137,7 @@ impl PollingSession {
             published,
             failed,
             noted,
+            retaken,
             given_back,
         })
     }
@@ -216,13 +222,13 @@ impl PollingSession {
     pub(crate) async fn settle(
         &self,
         verdicts: &Verdicts,
-        wait: LockWait,
+        attempt: Attempt,
     ) -> Result<Settled, ConnectError> {
         if verdicts.is_empty() {
             return Ok(Settled::Written { lost: 0 });
         }
         let writing = async {
-            match self.write_verdicts(verdicts, wait).await {
+            match self.write_verdicts(verdicts, attempt).await {
                 Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                     Ok(Settled::RowsLocked)
                 }
@@ -236,18 +242,24 @@ impl PollingSession {
     async fn write_verdicts(
         &self,
         verdicts: &Verdicts,
-        wait: LockWait,
+        attempt: Attempt,
     ) -> Result<u64, tokio_postgres::Error> {
         let Verdicts { claim, published, failed, noted, given_back, .. } = verdicts;
         let client = &self.sql.client;
-        let begin = match wait {
-            LockWait::Short => &self.begin_short,
-            LockWait::Long => BEGIN,
+        let begin = match attempt {
+            Attempt::First | Attempt::Again => &self.begin_short,
+            Attempt::AgainAlone => BEGIN,
         };
+        let mut doubted = Vec::new();
+        if attempt != Attempt::First {
+            let ids = failed.iter().map(|row| &row.id).chain(published);
+            doubted.extend(ids.cloned());
+        }
         // First the failures: a row may have been noted, and published since.
-        let ((), _, failures, publishes, releases, ()) = tokio::try_join!(
+        let ((), _, _, failures, publishes, releases, ()) = tokio::try_join!(
             biased;
             client.batch_execute(begin),
+            self.write(&self.retaken, claim, &doubted),
             self.write_failures(&self.noted, claim, noted),
             self.write_failures(&self.failed, claim, failed),
             self.write(&self.published, claim, published),

@@ -54,6 +54,8 @@ pub(crate) struct Statements {
     pub(crate) failed: String,
     /// Records a failure before a retry. Parameters: claim, ids, attempts, reasons, waits in ms.
     pub(crate) noted: String,
+    /// Takes back rows that were freed and that no other claim has taken. Parameters: claim, ids.
+    pub(crate) retaken: String,
     /// Frees rows. Parameters: claim, ids.
     pub(crate) given_back: String,
     /// Frees all rows of a claim. Parameter: claim.
@@ -111,6 +113,7 @@ impl Statements {
             published: writer.published(),
             failed: writer.failed(),
             noted: writer.noted(),
+            retaken: writer.retaken(),
             given_back: writer.free(&format!("FROM {}", writer.mine_among(&writer.named()))),
             abandoned: writer.free(&format!("WHERE {}", writer.mine())),
             renew: writer.renew(),
@@ -360,6 +363,24 @@ impl StatementWriter<'_> {
         self.with_reasons(&format!(
             "{next_retry_at} = pg_catalog.now() + f.wait_ms * interval '1 ms'"
         ))
+    }
+
+    /// None of a key of which another claim has taken a row: that claim publishes the row again, and then
+    /// those behind it must be published again, too. The rows are locked before they are compared.
+    fn retaken(&self) -> String {
+        let StatementWriter { table, id, is, .. } = self;
+        let WorkColumns { status, locked_by, .. } = &self.names;
+        let StatusValues { pending, in_progress, .. } = &self.values;
+        let (key, list) = (key(self.outbox, self.facts), self.named());
+        format!(
+            "WITH held AS MATERIALIZED (
+                SELECT t.{id} AS id, {key} AS key, t.{status} AS status, t.{locked_by} AS claim
+                FROM {table} t JOIN {list} ON t.{id} {is} f.id FOR UPDATE OF t
+            )
+            UPDATE {table} t SET {status} = {in_progress} FROM held h
+            WHERE t.{id} {is} h.id AND h.status = {pending} AND h.claim = $1
+              AND NOT EXISTS (SELECT FROM held o WHERE o.key = h.key AND (o.claim = $1) IS NOT TRUE)"
+        )
     }
 
     fn with_reasons(&self, set: &str) -> String {

@@ -18,7 +18,7 @@ use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
 use super::locked_verdicts::LockedVerdicts;
 use super::lost_rows;
-use super::session::{Claim, ClaimLimits, LockWait, PollingSession, REPLANNING, Settled};
+use super::session::{Attempt, Claim, ClaimLimits, PollingSession, REPLANNING, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
@@ -253,7 +253,7 @@ async fn write_answer(
     loop {
         let settled = match &verdicts {
             None => session.abandon(claim).await.map(|()| Settled::Written { lost: 0 }),
-            Some(verdicts) => session.settle(verdicts, LockWait::Short).await,
+            Some(verdicts) => session.settle(verdicts, Attempt::First).await,
         };
         match settled {
             Ok(Settled::Written { lost }) => {
