@@ -41,8 +41,9 @@ pub(super) struct Producer {
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
 
-/// How long the end of the client's threads is waited for before closed sockets are enough.
-const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
+/// How long the end of the client's threads is waited for before closed sockets are enough: the data thread
+/// waits meanwhile.
+const THREADS_END_WITHIN: Duration = Duration::from_millis(20);
 
 /// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
 const ANY_PARTITION: i32 = -1;

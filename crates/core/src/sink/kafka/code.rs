@@ -48,7 +48,6 @@ macro_rules! codes {
 codes! {
     // The event is to blame.
     Some(Disposition::Terminal) => {
-        BadMessage = -199, "Local: Bad message format";
         InvalidArgument = -186, "Local: Invalid argument or configuration";
         KeySerialization = -162, "Local: Key serialization error";
         ValueSerialization = -161, "Local: Value serialization error";
@@ -88,8 +87,11 @@ codes! {
         UnsupportedForMessageFormat = 43, "Broker: Message format on broker does not support request";
         UnsupportedCompressionType = 76, "Broker: Unsupported compression type";
     }
-    // The event is not to blame, and publishing may succeed later: the connection.
+    // The event is not to blame, and publishing may succeed later: the connection, also one on which an answer
+    // cannot be read.
     Some(Disposition::Outage) => {
+        BadMessage = -199, "Local: Bad message format";
+        Underflow = -155, "Local: Read underflow";
         BrokerDestroy = -197, "Local: Broker handle destroyed for termination";
         Fail = -196, "Local: Communication failure with broker";
         BrokerTransportFailure = -195, "Local: Broker transport failure";
@@ -195,7 +197,6 @@ codes! {
         Partial = -158, "Local: Partial response";
         ReadOnly = -157, "Local: Read-only object";
         NoEnt = -156, "Local: No such entry";
-        Underflow = -155, "Local: Read underflow";
         InvalidType = -154, "Local: Invalid type";
         PollExceeded = -147, "Local: Maximum application poll interval (max.poll.interval.ms) exceeded";
         AssignmentLost = -142, "Local: Group partition assignment lost";

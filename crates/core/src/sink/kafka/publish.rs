@@ -334,14 +334,17 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, record);
                 continue;
             }
-            if is_missing_topic(code)
+            if shows_missing_topic(code)
                 && let Ok(topic) = self.normal.producer.topic(&record.topic)
             {
                 self.forget_missing(topic);
             }
             let failure = record.failure(code);
-            // The client does not know whether it is stored. A refusal by the broker is no such answer.
-            if failure.disposition == Disposition::Outage && stored.contains(&sequence) {
+            // The client does not know whether it is stored. A refusal by the broker is no such answer, and what
+            // the client stored after it had dropped the partition, as its topic was missing, proves nothing.
+            let is_unknown =
+                failure.disposition == Disposition::Outage && code != Code::BrokerDestroy;
+            if is_unknown && stored.contains(&sequence) {
                 self.released.extend(self.key_order.answered(lane));
                 self.reports.push(SinkReport::Confirmed(sequence));
                 continue;
@@ -400,8 +403,15 @@ fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
 }
 
-fn is_missing_topic(code: Code) -> bool {
-    matches!(code, Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId)
+/// What waits in the client for a partition of a topic that is gone fails as if the partition did not exist.
+fn shows_missing_topic(code: Code) -> bool {
+    matches!(
+        code,
+        Code::UnknownTopic
+            | Code::UnknownTopicOrPartition
+            | Code::UnknownTopicId
+            | Code::UnknownPartition
+    )
 }
 
 impl<F: ProducerFactory> Sink for KafkaSink<F> {
@@ -484,10 +494,9 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         for (code, text) in errors {
             self.report_client_error(code, text, now);
         }
+        // Also beside events in flight, which may all be to a partition that does not answer.
+        self.reports.extend(self.reachability.probe(&mut self.normal.producer, now));
         let in_flight = self.normal.in_flight + self.isolated.in_flight();
-        if in_flight == 0 {
-            self.reports.extend(self.reachability.probe(&mut self.normal.producer, now));
-        }
         if let Some((report, since)) = &self.ending
             && (in_flight == 0 || now.duration_since(*since) > LAST_ANSWERS_WITHIN)
         {

@@ -321,6 +321,11 @@ fn an_event_before_a_confirmed_one_of_its_key_is_stored_although_its_answer_is_o
     world.refuse_batch(&[5], Code::InvalidRecord);
     world.answer(3, Some(Code::PurgeInflight));
     assert_eq!(world.poll()[..2], [SinkReport::Suspect(5), SinkReport::Confirmed(3)]);
+    // WHEN the client has dropped its partition, as the topic was missing THEN nothing shows that it is stored
+    let mut world = sent();
+    world.refuse_batch(&[5], Code::InvalidRecord);
+    world.answer(3, Some(Code::BrokerDestroy));
+    assert_eq!(world.poll(), [SinkReport::Suspect(5), broken()]);
     // WHEN the broker refuses it THEN it is not stored
     let mut world = sent();
     world.refuse_batch(&[3], Code::InvalidRecord);
@@ -384,6 +389,20 @@ fn a_topic_that_was_made_anew_is_warmed_up_again_or_ends_the_sink() {
     world.answer(3, Some(Code::UnknownTopic));
     world.poll();
     // WHEN it is there again THEN one event at a time goes to a partition of it
+    world.publish(4, "orders", "b");
+    world.publish(5, "orders", "d");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Normal), [4]);
+    // GIVEN one that was missing while an event for a partition of it waited in the client
+    let mut world = World::warm();
+    event("orders", "a", |event| {
+        world.sink.publish(3, &Outbound { partition: Some(1), ..*event })
+    })
+    .unwrap();
+    let (_, record) = world.cluster.borrow_mut().taken.remove(&3).unwrap();
+    world.cluster.borrow_mut().normal.failed.push((3, Code::UnknownPartition, record));
+    world.poll();
+    // THEN one event at a time goes to a partition of it, too
     world.publish(4, "orders", "b");
     world.publish(5, "orders", "d");
     world.poll();
@@ -488,6 +507,14 @@ fn an_unreachable_cluster_is_asked_now_and_then_and_an_unused_producer_is_closed
     world.cluster.borrow_mut().is_answering = true;
     world.now += Duration::from_secs(1);
     assert_eq!(world.poll(), [SinkReport::Reachable]);
+    // WHEN an event is in flight, perhaps to a partition that does not answer THEN it is asked as well
+    world.publish(5, "orders", "b");
+    world.cluster.borrow_mut().normal.errors.push((Code::Resolve, "no address".to_owned()));
+    assert_eq!(world.poll(), [SinkReport::Unreachable("no address".to_owned())]);
+    world.now += Duration::from_secs(1);
+    assert_eq!(world.poll(), [SinkReport::Reachable]);
+    world.confirm(5);
+    world.poll();
     // THEN the isolated producer is opened anew for the next
     event("orders", "a", |event| world.sink.publish_alone(4, event)).unwrap();
     world.poll();
