@@ -120,43 +120,6 @@ fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits
     assert_eq!(ids(&letters(&writer)), ["a0"]);
 }
 
-#[test]
-fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
-    let (mut relay, mut rabbit) = real::open();
-    let writer = writer("parked");
-    make(&mut rabbit, &writer);
-    arrange(&mut rabbit, "parked", "here", &[]);
-    let poison = relay.publish(&event("parked", "gone", "a0").keyed("a"));
-    let behind = ["a1", "a2", "a3"];
-    let behind = behind.map(|id| relay.publish(&event("parked", "here", id).keyed("a")));
-    let other = relay.publish(&event("parked", "here", "b0").keyed("b"));
-    relay.until("a failure", |relay| relay.failures.len() == 1);
-    // WHEN its letter parks the key THEN what waits comes back, in order
-    relay.replace_with_dead_letter(
-        poison,
-        &writer,
-        &DeadLetterCause { parks_key: true, ..dead_letter_cause("rabbitmq.no-route") },
-    );
-    relay.until("all of the key", |relay| relay.failures.len() == 4);
-    let parked: Vec<_> = relay.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
-    assert_eq!(parked, behind);
-    for (_, failure) in &relay.failures[1..] {
-        assert_eq!(failure.class, writer::CLASS_PARKED);
-        assert_eq!(failure.disposition, Disposition::Terminal);
-        assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
-    }
-    // WHEN each is buried, and another comes as a letter THEN all are there, in order
-    for sequence in behind {
-        relay.replace_with_dead_letter(sequence, &writer, &dead_letter_cause(writer::CLASS_PARKED));
-    }
-    publish_dead_letter(&mut relay, &writer, &event("parked", "here", "a4").keyed("a"));
-    relay.settle();
-    assert!(relay.confirmed.contains(&other));
-    let entries = letters(&writer);
-    assert_eq!(ids(&entries), ["a0", "a1", "a2", "a3", "a4"]);
-    assert_eq!(text(&entries[0], writer::PARKS_KEY), "true");
-}
-
 /// As the relay does with what never reached the sink.
 fn publish_dead_letter(relay: &mut TestRelay, writer: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {

@@ -132,30 +132,6 @@ fn a_full_queue_refuses_an_event_until_there_is_room() {
 }
 
 #[test]
-fn events_of_a_key_wait_for_one_that_cannot_be_routed_and_others_do_not() {
-    // GIVEN an unroutable event of one key among routable ones of two
-    let (mut relay, mut rabbit) = open();
-    arrange(&mut rabbit, "waits", "here", &[]);
-    relay.publish(&event("waits", "here", "a0").keyed("a"));
-    let lost = relay.publish(&event("waits", "later", "a1").keyed("a"));
-    let behind = relay.publish(&event("waits", "here", "a2").keyed("a"));
-    for number in 0..100 {
-        relay.publish(&event("waits", "here", format!("b{number}")).keyed("b"));
-    }
-    relay.until("all but two are confirmed", |relay| relay.confirmed.len() == 101);
-    assert_eq!(relay.refused.keys().collect::<Vec<_>>(), [&lost]);
-    assert!(!relay.confirmed.contains(&behind));
-    // WHEN a queue is bound for it THEN a retry brings both, in order
-    rabbit.bind("waits", "waits", "later").unwrap();
-    relay.retry(lost);
-    relay.settle();
-    let order = take_ids(&mut rabbit, "waits");
-    let of_a: Vec<&String> = order.iter().filter(|id| id.starts_with('a')).collect();
-    assert_eq!(of_a, ["a0", "a1", "a2"]);
-    assert_eq!(order.len(), 103);
-}
-
-#[test]
 fn a_login_with_few_channels_publishes_over_those() {
     // GIVEN a user who may have three channels
     let mut rabbit = admin();
