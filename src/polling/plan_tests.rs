@@ -118,7 +118,8 @@ async fn rows_that_were_freed_are_taken_back_unless_another_claim_has_one_of_the
     let retaken = client.execute(&statements.retaken, &[&"a", &ids]).await.unwrap();
     let published = client.execute(&statements.published, &[&"a", &ids]).await.unwrap();
     assert_eq!((retaken, published), (2, 3));
-    let left = "SELECT string_agg(id || status, ' ' ORDER BY id) FROM outbox WHERE status <> 'published'";
+    let left =
+        "SELECT string_agg(id || status, ' ' ORDER BY id) FROM outbox WHERE status <> 'published'";
     let left: String = client.query_one(left, &[]).await.unwrap().get(0);
     assert_eq!(left, "4in_progress 5pending");
 }

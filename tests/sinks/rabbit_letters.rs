@@ -1,7 +1,7 @@
 //! Dead letters through a real RabbitMQ: as the event was, in its place, whatever AMQP can carry.
 
 use walrelay::dead_letter::record::LogEntry;
-use walrelay::dead_letter::writer::{self, DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
+use walrelay::dead_letter::writer::{self, DeadLetterAddress, DeadLetterWriter};
 use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{Disposition, PublishError};
 use walrelay_harness::rabbit::Rabbit;

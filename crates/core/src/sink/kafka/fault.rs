@@ -116,7 +116,9 @@ fn mend(code: Code, topic: &str) -> String {
             "compare the clocks: date -u on this host and on the broker; kafka-configs.sh --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms"
         ),
         Code::UnknownPartition => {
-            format!("{topic} was deleted, or the partition column names a partition that it does not have: kafka-topics.sh --describe --topic {topic}")
+            format!(
+                "{topic} was deleted, or the partition column names a partition that it does not have: kafka-topics.sh --describe --topic {topic}"
+            )
         }
         Code::InvalidTopic => {
             "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()

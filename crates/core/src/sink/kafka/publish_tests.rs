@@ -395,10 +395,8 @@ fn a_topic_that_was_made_anew_is_warmed_up_again_or_ends_the_sink() {
     assert_eq!(world.taken(ProducerKind::Normal), [4]);
     // GIVEN one that was missing while an event for a partition of it waited in the client
     let mut world = World::warm();
-    event("orders", "a", |event| {
-        world.sink.publish(3, &Outbound { partition: Some(1), ..*event })
-    })
-    .unwrap();
+    event("orders", "a", |event| world.sink.publish(3, &Outbound { partition: Some(1), ..*event }))
+        .unwrap();
     let (_, record) = world.cluster.borrow_mut().taken.remove(&3).unwrap();
     world.cluster.borrow_mut().normal.failed.push((3, Code::UnknownPartition, record));
     world.poll();
