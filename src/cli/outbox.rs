@@ -15,6 +15,7 @@ use crate::base::figures::counted;
 use crate::base::finding::faults;
 use crate::base::text::escaped;
 use crate::config::Config;
+use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::outbox::settings::{OutboxTable, POLLED_KEY, POLLED_TOPIC};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
@@ -156,25 +157,47 @@ async fn retry(
     } else {
         put_back(config, client, &statements, &rows, &which).await?
     };
-    let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
+    let told = RetryText::of(count, dry_run, config.delivery.on_dead_letter);
     print_as(
         args.output.format(),
         || json!({ "dry_run": dry_run, "rows": count }),
-        || match dry_run {
-            true => {
-                format!("dry run, nothing was changed: {rows} would be published again\n")
-            }
-            false => format!("{rows} will be published again\n"),
-        },
+        || told.line + "\n",
     )?;
-    if count > 0 && !dry_run {
-        print_note(
-            "their dead letters stay open and could be replayed, too: walrelay dlq discard ID",
-        );
-    }
+    told.notes.iter().for_each(|note| print_note(note));
     let wanted = args.ids.iter().collect::<BTreeSet<_>>().len() as u64;
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
 }
+
+/// The line that a retry prints, and its notes.
+struct RetryText {
+    line: String,
+    notes: Vec<&'static str>,
+}
+
+impl RetryText {
+    fn of(count: u64, dry_run: bool, on_dead_letter: OnDeadLetter) -> RetryText {
+        let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
+        let mut line = match dry_run {
+            true => format!("dry run, nothing was changed: {rows} would be published again"),
+            false => format!("{rows} will be published again"),
+        };
+        let mut notes = Vec::new();
+        if count > 0 && !dry_run {
+            notes.push(STAY_OPEN);
+        }
+        if count > 0 && on_dead_letter == OnDeadLetter::ParkKey {
+            line += ", unless the key is parked";
+            notes.push(PARKED_AGAIN);
+        }
+        RetryText { line, notes }
+    }
+}
+
+const STAY_OPEN: &str =
+    "their dead letters stay open and could be replayed, too: walrelay dlq discard ID";
+/// A row that is put back comes behind the dead letter that has parked its key.
+const PARKED_AGAIN: &str = "a row whose key is parked becomes a dead letter again (class parked); the order is: \
+    walrelay dlq discard ID, for the dead letters of the rows; walrelay dlq release --key KEY; walrelay outbox retry";
 
 /// Puts failed rows back in the turn of a claim: a handover would leave rows that are put back behind it to
 /// nobody.

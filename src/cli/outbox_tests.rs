@@ -19,3 +19,23 @@ fn the_next_steps_of_a_handover_name_only_the_keys_that_are_not_set() {
     outbox.route.topic = Template::literal("orders");
     assert!(!next_steps(&outbox, &polling).contains("write "));
 }
+
+#[test]
+fn a_retry_says_what_becomes_of_a_row_whose_key_is_parked() {
+    let told = |count, dry_run, on_dead_letter| {
+        let RetryText { line, notes } = RetryText::of(count, dry_run, on_dead_letter);
+        (line, notes.join("\n"))
+    };
+    let (line, notes) = told(1, false, OnDeadLetter::Continue);
+    assert_eq!(line, "1 row will be published again");
+    assert!(notes.contains("could be replayed, too") && !notes.contains("release"), "{notes}");
+    // WHEN keys are parked THEN the order of the commands is said before and after
+    for dry_run in [true, false] {
+        let (line, notes) = told(2, dry_run, OnDeadLetter::ParkKey);
+        assert!(line.ends_with("published again, unless the key is parked"), "{line}");
+        let commands = "walrelay dlq discard ID, for the dead letters of the rows; \
+                        walrelay dlq release --key KEY; walrelay outbox retry";
+        assert!(notes.ends_with(commands), "{notes}");
+        assert_eq!(told(0, dry_run, OnDeadLetter::ParkKey).1, "");
+    }
+}

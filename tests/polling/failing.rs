@@ -96,6 +96,44 @@ fn a_dead_letter_that_cannot_be_written_holds_up_its_key_and_no_other() {
 on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back, rabbitmq in soak);
 
 #[test]
+#[ignore = "soak"]
+fn a_row_whose_key_is_parked_is_published_once_its_key_is_released_and_it_is_put_back() {
+    let site = &polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_parked"));
+    let mut config = config(site, "interval = \"20ms\"");
+    config.topic = format!("{}.${{aggregatetype}}", site.name);
+    let (name, quick) = (&site.name, QUICK.to_owned() + "on_dead_letter = \"park_key\"\n");
+    let letters = format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
+    config.extra = format!("{quick}{}{letters}", config.extra.replace("[delivery]\n", ""));
+    site.command(&config, &["init", "--yes"]).wait().assert_done();
+    let mut relay = site.relay_with(config.clone());
+    // GIVEN a row that cannot be published, and has parked its key
+    insert(site, "bad", "a", 1);
+    wait_settled(site, LIMIT);
+    site.open_route(&format!("{name}.bad"));
+    let walrelay = |words: &[&str]| site.command(&config, words).wait();
+    let id = site.value("select id::text from outbox");
+    // WHEN it is put back at once THEN it fails again, as both have said
+    for words in [&["outbox", "retry", &id, "--dry-run"][..], &["outbox", "retry", &id]] {
+        let told = walrelay(words);
+        told.assert_done().assert_says(&["unless the key is parked", "walrelay dlq release --key"]);
+    }
+    let why = "select failure_reason from outbox where status = 'failed'";
+    until("the row to fail again", LIMIT, || {
+        site.value(why).contains("an earlier event of its key").then_some(())
+    });
+    // WHEN the commands are run in the order that it has said THEN it is published
+    walrelay(&["dlq", "discard", &id, "--yes"]).assert_done();
+    walrelay(&["dlq", "release", "--key", "a"]).assert_done().assert_says(&["key a released"]);
+    until("the release to be read", LIMIT, || {
+        (metric(&relay, "outbox_dlq_parked_keys")? == 0.0).then_some(())
+    });
+    walrelay(&["outbox", "retry", "--key", "a"]).assert_done();
+    wait_settled(site, LIMIT);
+    assert_eq!(statuses(site), "published 1", "{}", relay.tail(20));
+    stop(&mut relay);
+}
+
+#[test]
 fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
     let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_list"));
     let config = config(&site, "interval = \"20ms\"");
