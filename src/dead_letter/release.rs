@@ -75,13 +75,35 @@ fn index(topic: &DeadLetterTopic<'_>) -> Result<DeadLetterIndex, Fault> {
     })
 }
 
-/// The parked keys that a release of `key`, or of all keys, would release.
-pub(crate) fn parked_keys(
+/// The keys that a release would release, or the reason why it would be refused.
+pub(crate) fn releasable_keys(
     topic: &DeadLetterTopic<'_>,
-    key: Option<&str>,
+    request: &ReleaseRequest,
 ) -> Result<Vec<String>, Fault> {
+    Ok(key_names(&plan(topic, request)?.releases))
+}
+
+/// The resolutions that a request makes, and the dead letters that it has found.
+struct ReleasePlan {
+    index: DeadLetterIndex,
+    releases: Vec<Resolution>,
+}
+
+fn plan(topic: &DeadLetterTopic<'_>, request: &ReleaseRequest) -> Result<ReleasePlan, Fault> {
     let index = index(topic)?;
-    Ok(key_names(&releases(&index, key)))
+    let mut releases = releases(&index, request.key.as_deref());
+    if let Some(key) = request.key.as_deref() {
+        if request.force {
+            release_behind_last(topic, key, &mut releases)?;
+        }
+        if releases.is_empty() {
+            return Err(not_parked(key, request.force, &index));
+        }
+    }
+    if !request.force {
+        check_none_open(topic, &index, &releases)?;
+    }
+    Ok(ReleasePlan { index, releases })
 }
 
 pub(crate) fn release(
@@ -109,19 +131,7 @@ fn carry_out(
 ) -> Result<ReleasedKeys, Fault> {
     // Opened before the index is made, so that every record is seen by one of them.
     let tail = topic.reader(ReadFrom::End)?;
-    let index = index(topic)?;
-    let mut releases = releases(&index, request.key.as_deref());
-    if let Some(key) = request.key.as_deref() {
-        if request.force {
-            release_behind_last(topic, key, &mut releases)?;
-        }
-        if releases.is_empty() {
-            return Err(not_parked(key, request.force, &index));
-        }
-    }
-    if !request.force {
-        check_none_open(topic, &index, &releases)?;
-    }
+    let ReleasePlan { index, releases } = plan(topic, request)?;
     let keys = key_names(&releases);
     let named = &keys[..keys.len().min(NAMED_MAX)];
     let (who, force, parked) = (&request.by, request.force, keys.len());

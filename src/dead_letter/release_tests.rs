@@ -8,10 +8,18 @@ fn request(key: Option<&str>, force: bool) -> ReleaseRequest {
     ReleaseRequest { key: key.map(str::to_owned), force, by: "me".to_owned() }
 }
 
+/// The outcome of a release, which a dry run has told before it.
 fn asked(fixture: &TopicFixture, key: Option<&str>, force: bool) -> Result<Vec<String>, Fault> {
-    let released = release(&fixture.topic(), &request(key, force), &|| fixture.clock())?;
-    assert_eq!(released.meanwhile, 0);
-    Ok(released.keys)
+    let (request, written) = (request(key, force), fixture.written_behind(0).len());
+    let would = releasable_keys(&fixture.topic(), &request);
+    assert_eq!(fixture.written_behind(0).len(), written, "a dry run writes nothing");
+    let released = release(&fixture.topic(), &request, &|| fixture.clock());
+    let released = released.map(|ReleasedKeys { keys, meanwhile }| {
+        assert_eq!(meanwhile, 0);
+        keys
+    });
+    assert_eq!(would, released);
+    released
 }
 
 fn parked(fixture: &TopicFixture) -> usize {

@@ -230,12 +230,19 @@ fn a_parked_key_is_released_by_clicks_once_nothing_of_it_is_open() {
     let mut console = Console::of(case, relay);
     console.log_in();
     let browser = &console.browser;
-    // WHEN its release is requested THEN it is refused, and says what is in the way
+    // WHEN its release is requested THEN it would be refused, and says what is in the way
     let release = "#parked button[aria-label='Release k']";
     browser.click(release);
-    browser.wait_text("#action-count", |text| text == "Would release 1 key.");
-    browser.click("#action-go");
     browser.wait_text("#action form .error", |text| text.contains("open"));
+    let is_disabled = "return document.querySelector('#action-go').disabled === true";
+    browser.wait(is_disabled);
+    // WHEN somebody insists THEN it would be released
+    browser.click("#action-force");
+    browser.wait_text("#action-count", |text| text == "Would release 1 key.");
+    browser.wait("return document.querySelector('#action form .error').hidden");
+    browser.click("#action-force");
+    browser.wait_text("#action form .error", |text| text.contains("open"));
+    browser.wait(is_disabled);
     browser.press(ESCAPE);
     browser.wait("return document.querySelector('#action').open === false");
     assert_eq!(metric(&console.relay, "outbox_dlq_parked_keys"), Some(1.0));

@@ -39,9 +39,11 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     discarded.assert_done().assert_says(&["discarded 1 of 1 dead letters", "\"reason\":\"odd\""]);
     assert_eq!(bench.ids(&["--state", "discarded"]), ["e6"]);
     // WHEN a key is released too early
-    let early = bench.dlq(&["release", "--key", "odd"]);
     let words = ["3 dead letters of key odd are open", "walrelay dlq replay --key='odd'"];
-    early.assert_fault(1, "dead-letter.key-has-open", &words);
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let early = bench.dlq(&[&["release", "--key", "odd"], dry_run].concat());
+        early.assert_fault(1, "dead-letter.key-has-open", &words);
+    }
     // WHEN its letters are replayed THEN they arrive in order, and say what they are
     let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);
     let tally: Value = serde_json::from_str(&replayed.assert_done().out).unwrap();
@@ -52,8 +54,10 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
     assert_eq!((&value["dry_run"], &value["keys"]), (&true.into(), &vec!["odd"].into()));
     bench.dlq(&["release", "--key", "odd"]).assert_done().assert_says(&["key odd released"]);
-    let again = bench.dlq(&["release", "--key", "odd"]);
-    again.assert_fault(1, "dead-letter.not-parked", &["no key is parked"]);
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let again = bench.dlq(&[&["release", "--key", "odd"], dry_run].concat());
+        again.assert_fault(1, "dead-letter.not-parked", &["no key is parked"]);
+    }
     bench.dlq(&["release", "--all"]).assert_done().assert_says(&["no key is parked"]);
     // THEN nothing else has moved
     let mut open = bench.ids(&[]);

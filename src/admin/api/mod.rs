@@ -32,7 +32,7 @@ use crate::base::error::Fault;
 use crate::base::text::escaped;
 use crate::base::time::rfc3339;
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
+use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, releasable_keys, release};
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
 use crate::dead_letter::view;
 
@@ -290,11 +290,11 @@ async fn release_keys(
     let request = ReleaseRequest { key, force, by: who(&client) };
     let answer = move |ReleasedKeys { keys, meanwhile }| json!({ "dry_run": dry_run, "keys": keys, "dead_letters_meanwhile": meanwhile });
     if dry_run {
-        let parked = move |topic: &DeadLetterTopic<'_>| {
-            let keys = parked_keys(topic, request.key.as_deref())?;
+        let would = move |topic: &DeadLetterTopic<'_>| {
+            let keys = releasable_keys(topic, &request)?;
             Ok(answer(ReleasedKeys { keys, meanwhile: 0 }))
         };
-        return api.on_topic(parked).await;
+        return api.on_topic(would).await;
     }
     tracing::info!(
         target: "audit", who = request.by, action = "release", keys = request.keys(), reason,

@@ -311,16 +311,27 @@ fn the_end_of_the_process_settles_a_job() {
 fn a_key_is_released_once_nothing_of_it_is_open() {
     let fixture = fixture();
     fixture.write(3, true);
-    let (code, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    // WHEN all parked keys are asked for, whatever is open THEN they are listed
+    let listed = || fixture.post("/api/dlq/release", r#"{"all":true,"force":true,"dry_run":true}"#);
+    let (code, body) = listed();
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k0", "k1", "k2"])));
-    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
-    assert_eq!((code, body["code"].as_str()), (409, Some("dead-letter.key-has-open")));
+    // THEN a dry run is refused as the release is
+    for body in [
+        r#"{"key":"k1"}"#,
+        r#"{"key":"k1","dry_run":true}"#,
+        r#"{"all":true}"#,
+        r#"{"all":true,"dry_run":true}"#,
+    ] {
+        let (code, answer) = fixture.post("/api/dlq/release", body);
+        assert_eq!((code, answer["code"].as_str()), (409, Some("dead-letter.key-has-open")));
+    }
     let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","force":true}"#);
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k1"])));
-    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
-    assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.not-parked")));
-    let (_, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
-    assert_eq!(body["keys"], serde_json::json!(["k0", "k2"]));
+    for body in [r#"{"key":"k1"}"#, r#"{"key":"k1","dry_run":true}"#] {
+        let (code, answer) = fixture.post("/api/dlq/release", body);
+        assert_eq!((code, answer["code"].as_str()), (404, Some("dead-letter.not-parked")));
+    }
+    assert_eq!(listed().1["keys"], serde_json::json!(["k0", "k2"]));
 }
 
 #[test]
@@ -393,6 +404,7 @@ fn nothing_is_changed_by_a_get() {
     }
     assert_eq!(fixture.get("/api/dlq/job").0, 404, "no job was begun");
     assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0", "e1", "e2"]);
-    let (_, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    let all = r#"{"all":true,"force":true,"dry_run":true}"#;
+    let (_, body) = fixture.post("/api/dlq/release", all);
     assert_eq!(body["keys"].as_array().unwrap().len(), 3, "{body}");
 }

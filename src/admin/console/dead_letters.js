@@ -198,7 +198,8 @@ function drawRows() {
 async function loadParked(turn) {
   const place = byId("parked");
   if (!parkedKnown) return place.replaceChildren();
-  const asking = post("/api/dlq/release", { all: true, dry_run: true });
+  // Without `force` it is refused while dead letters of a parked key are open.
+  const asking = post("/api/dlq/release", { all: true, force: true, dry_run: true });
   // The list of dead letters may be there although this one is not.
   const { keys, code, text } = await asking.catch((error) => error);
   if (turn !== asked || code === "api.busy") return;

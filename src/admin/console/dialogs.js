@@ -146,12 +146,13 @@ export function askAction(action, what, about, run) {
   const rate = el("input", { id: "action-rate", type: "text", autofocus: action === "replay", placeholder: "50/s", autocomplete: "off" });
   const reason = el("input", { id: "action-reason", type: "text", maxlength: 500, autocomplete: "off", required: action === "discard",
     autofocus: action !== "replay" });
-  const force = el("input", { id: "action-force", type: "checkbox" });
+  // Whether a release is refused depends on it.
+  const force = el("input", { id: "action-force", type: "checkbox", onchange: () => dryRun() });
   let counted;
-  const body = (more) => ({ ...bodyOf(action, what, counted), ...more });
+  const body = (more) => ({ ...bodyOf(action, what, counted), ...(force.checked && { force: true }), ...more });
   const dryRun = async () => {
     say(outcome, "Counting…");
-    [counted, go.disabled] = [undefined, true];
+    [counted, go.disabled, problem.hidden] = [undefined, true, true];
     try {
       const { matched, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
       if (!keys) counted = { until, expected: matched };
@@ -168,7 +169,6 @@ export function askAction(action, what, about, run) {
     if (reason.required && !reason.value.trim()) return fail({ text: "a reason is needed" });
     const more = { ...(reason.value.trim() && { reason: reason.value.trim() }) };
     if (action !== "release" && rate.value.trim()) more.rate = rate.value.trim();
-    if (action === "release" && force.checked) more.force = true;
     go.disabled = true;
     try {
       const left = await run(body(more));

@@ -36,7 +36,7 @@ Examples:
 const RELEASE_HELP: &str = "\
 Examples:
   walrelay dlq release --key customer-7
-  walrelay dlq release --all --dry-run";
+  walrelay dlq release --all --force --dry-run   # lists all parked keys";
 
 const PURGE_HELP: &str = "\
 Examples:

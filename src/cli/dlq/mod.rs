@@ -30,7 +30,7 @@ use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
+use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, releasable_keys, release};
 use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayReport};
 use crate::dead_letter::view;
 use crate::dead_letter::writer::DeadLetterAddress;
@@ -266,21 +266,14 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
     let request = ReleaseRequest { key: args.key.clone(), force: args.force, by };
     let dry_run = args.dry_run.dry_run;
     let ReleasedKeys { keys, meanwhile } = match dry_run {
-        true => {
-            let keys = parked_keys(topic, request.key.as_deref())?;
-            ReleasedKeys { keys, meanwhile: 0 }
-        }
+        true => ReleasedKeys { keys: releasable_keys(topic, &request)?, meanwhile: 0 },
         false => {
             log_reason("release", &request.by, &args.reason.reason);
             release(topic, &request, &steady_clock())?
         }
     };
     if keys.is_empty() {
-        print_note(if request.key.is_some() {
-            "the key is not parked"
-        } else {
-            "no key is parked"
-        });
+        print_note("no key is parked");
     }
     if meanwhile > 0 {
         print_note(&format!(
