@@ -110,7 +110,7 @@ const TABLE: Table = Table(&[
 fn table_row(row: &AdminRow) -> String {
     let written = row.created_at.as_deref().and_then(|text| text.get(..19)).unwrap_or("-");
     TABLE.row([
-        row.id.as_str(),
+        row.id.as_deref().unwrap_or("-"),
         row.key.as_deref().unwrap_or("-"),
         &row.status,
         &row.attempts.to_string(),

@@ -23,7 +23,8 @@ pub(crate) struct RowFilter {
 /// A row as the commands show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AdminRow {
-    pub(crate) id: String,
+    /// None where the column allows it: such a row is never claimed.
+    pub(crate) id: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) status: String,
     /// Failed attempts.
@@ -98,7 +99,7 @@ impl<'a> AdminRows<'a> {
             )
         };
         let sql = format!(
-            "SELECT {id}::pg_catalog.text, {key}, {status_name}::pg_catalog.text, {retry_count}::bigint, {failure_reason}::pg_catalog.text, \
+            "SELECT {id}::pg_catalog.text, {key}, {status_name}::pg_catalog.text, coalesce({retry_count}, 0)::bigint, {failure_reason}::pg_catalog.text, \
              {created}, {failed}, {next}, {locked_by}::pg_catalog.text FROM {table} t WHERE {where_} \
              ORDER BY t.{order} LIMIT $1",
             id = quote_ident(&outbox.columns.id),

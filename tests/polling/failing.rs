@@ -160,6 +160,28 @@ fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
 }
 
 #[test]
+fn a_row_is_listed_although_it_has_no_id_and_no_count_of_attempts() {
+    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_nulls"));
+    let config = config(&site, "interval = \"20ms\"");
+    // GIVEN a table that allows both, and a row of another program
+    site.execute("alter table outbox alter retry_count drop not null");
+    let key =
+        "select conname from pg_constraint where conrelid = 'outbox'::regclass and contype = 'p'";
+    site.execute(&format!("alter table outbox drop constraint {}", site.value(key)));
+    site.execute("alter table outbox alter id drop not null");
+    site.execute(
+        "insert into outbox (id, aggregatetype, aggregateid, type, payload, status, retry_count)
+         values (null, 'x', 'k', 'created', '{}', 'failed', null)",
+    );
+    let row = site.command(&config, &["outbox", "list", "--json"]).wait();
+    let row: serde_json::Value = serde_json::from_str(&row.assert_done().out).unwrap();
+    assert_eq!((&row["id"], &row["retry_count"]), (&serde_json::Value::Null, &0.into()));
+    let table = site.command(&config, &["outbox", "list"]).wait();
+    let line = table.assert_done().out.lines().nth(1).unwrap_or_default();
+    assert!(line.starts_with("- ") && line.contains("failed"), "{table}");
+}
+
+#[test]
 fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_back_at_the_end() {
     let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_waits"));
     let mut config = config(&site, "interval = \"20ms\"");
