@@ -100,9 +100,10 @@ impl RowQuery<'_> {
         let mut condition = self.condition(&request.wanted)?;
         if let (Wanted::Key(_), Some(created)) = (&request.wanted, created) {
             let from = quote_literal(&rfc3339(request.since_unix_us.saturating_sub(MARGIN_US)));
+            // A row whose time is not known may be of any.
             condition += &format!(
-                " AND ({created})::pg_catalog.timestamptz OPERATOR(pg_catalog.>=) {from}::pg_catalog.timestamptz \
-                 ORDER BY {created} DESC NULLS LAST"
+                " AND (({created})::pg_catalog.timestamptz OPERATOR(pg_catalog.>=) {from}::pg_catalog.timestamptz \
+                 OR {created} IS NULL) ORDER BY {created} DESC NULLS LAST"
             );
         }
         Ok(format!(
