@@ -171,15 +171,10 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
         ));
     }
     let id = &outbox.columns.id;
-    if facts.column(id).is_some_and(|column| !column.not_null) {
-        findings.push(Finding::warn(
-            "table.column-type",
-            format!(
-                "{id} may be NULL: a row without it is never published; ALTER TABLE {} ALTER COLUMN {} SET NOT NULL;",
-                table.quoted(),
-                quote_ident(id)
-            ),
-        ));
+    findings.extend(nullable(table, id, "a row without it is never published"));
+    if cleans(polling) {
+        let created_at = &polling.columns.created_at;
+        findings.extend(nullable(table, created_at, "a published row without it is never deleted"));
     }
     findings.extend(unreadable_id(table));
     let order = &polling.columns.order;
@@ -192,6 +187,26 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A column that may be NULL, although rows without a value of it are left.
+fn nullable(table: &PolledTable<'_>, name: &str, left: &str) -> Option<Finding> {
+    let is_nullable = table.facts.column(name).is_some_and(|column| !column.not_null);
+    is_nullable.then(|| {
+        Finding::warn(
+            "table.column-type",
+            format!(
+                "{name} may be NULL: {left}; ALTER TABLE {} ALTER COLUMN {} SET NOT NULL;",
+                table.quoted(),
+                quote_ident(name)
+            ),
+        )
+    })
+}
+
+/// Whether published rows are deleted when they are old.
+fn cleans(polling: &PollingSettings) -> bool {
+    polling.cleanup.enabled && polling.on_published == OnPublished::Update
 }
 
 /// An id is read as UTF-8. Where text may be any bytes, one row can end each claim.
@@ -224,12 +239,11 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let status = quote_ident(&columns.status);
     // Postgres cannot create an index on a partitioned table concurrently.
     let create = if facts.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
-    let cleans = polling.cleanup.enabled && polling.on_published == OnPublished::Update;
     let mut served = vec![
         ("claim", &values.pending, &columns.order),
         ("claim", &values.in_progress, &columns.locked_by),
     ];
-    served.extend(cleans.then_some(("clean-up", &values.published, &columns.created_at)));
+    served.extend(cleans(polling).then_some(("clean-up", &values.published, &columns.created_at)));
     let missing = served.into_iter().filter(|(_, word, _)| !indexed(word));
     let mut texts: Vec<String> = missing
         .map(|(what, word, by)| {

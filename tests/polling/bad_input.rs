@@ -166,13 +166,21 @@ fn a_table_without_its_indexes_or_with_rows_that_have_no_id_is_polled_and_told()
     scene.sql("CREATE INDEX ON outbox (id)");
     scene.sql("ALTER TABLE outbox ALTER id DROP IDENTITY IF EXISTS");
     scene.sql("ALTER TABLE outbox ALTER id DROP NOT NULL");
+    scene.sql("ALTER TABLE outbox ALTER created_at DROP NOT NULL");
     let told = scene.walrelay(&["check"]);
+    let without_time = "! created_at may be NULL: a published row without it is never deleted; \
+        ALTER TABLE \"public\".\"outbox\" ALTER COLUMN \"created_at\" SET NOT NULL;";
     told.assert_done().assert_says(&[
         "! no partial index",
         "CREATE INDEX CONCURRENTLY",
         "! no index begins with \"next_retry_at\"",
         "! id may be NULL",
+        without_time,
     ]);
+    // WHEN nothing is deleted by its time THEN that is no matter
+    let kept = ["--set", "source.polling.cleanup.enabled=false"];
+    let told = scene.walrelay(&[&["check"], &kept[..]].concat());
+    assert!(!told.assert_done().all().contains("created_at may be NULL"), "{told}");
 }
 
 #[test]
