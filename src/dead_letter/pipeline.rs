@@ -35,6 +35,8 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 const INSPECT_AFTER: Duration = Duration::from_secs(3);
 /// How often the sinks are polled while the broker is asked about a topic.
 const POLL_EVERY: Duration = Duration::from_millis(100);
+/// The code of a fault: a record cannot be written.
+pub(super) const UNWRITABLE: &str = "dead-letter.unwritable";
 const CHECK: &str = "walrelay check";
 const AGAIN: &str = "walrelay dlq replay: what was delivered is resolved, the rest is still open";
 
@@ -446,15 +448,13 @@ pub(super) fn append_record(
     Ok(())
 }
 
-/// The fault of a resolution that cannot be written.
+/// The fault of a record that cannot be written. What follows from that depends on who writes it.
 fn unwritable(failure: PublishFailure<()>) -> Fault {
     let (reason, mend) = match failure {
         PublishFailure::Refused((), Some(failure)) => (failure.reason, failure.mend),
         PublishFailure::Refused((), None) => ("it was refused".to_owned(), CHECK.to_owned()),
         PublishFailure::SinkLost(reason) => (reason, CHECK.to_owned()),
     };
-    let what = format!(
-        "cannot write to the dead-letter topic: {reason}; what is not resolved there stays open, and a replay publishes it again"
-    );
-    Fault::new(Exit::Sink, "dead-letter.unwritable", what, "the dead-letter topic", mend)
+    let what = format!("cannot write to the dead-letter topic: {reason}");
+    Fault::new(Exit::Sink, UNWRITABLE, what, "the dead-letter topic", mend)
 }

@@ -174,6 +174,11 @@ fn a_broker_that_takes_nothing_ends_it() {
     let asked = request(None, true);
     let fault = release(&fixture.topic(), &asked, &|| fixture.fast_clock()).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unwritable");
+    assert!(fault.what.ends_with("; 0 of 2 keys are released, and more may be"), "{fault}");
+    assert!(
+        fault.mend.ends_with("\nthen repeat the release: what is released is left out"),
+        "{fault}"
+    );
     assert!(fixture.elapsed_us() <= 60 * SECOND);
 }
 

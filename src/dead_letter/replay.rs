@@ -20,7 +20,7 @@ use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
 use super::owner::slot_of;
 use super::passed_over::PassedOver;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, UNWRITABLE};
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
@@ -270,8 +270,12 @@ impl<'a> Replay<'a> {
         let (resolved, fault) = self.pipeline.advance(patience, now);
         self.guard.resolved(resolved, now.unix_us);
         progress.done += resolved;
-        if let Some(fault) = fault {
-            self.halt(fault, now);
+        match fault {
+            Some(fault) if fault.code == UNWRITABLE => {
+                self.halt(unwritten(fault, self.job.action, progress), now);
+            }
+            Some(fault) => self.halt(fault, now),
+            None => {}
         }
         let is_empty = self.pipeline.unresolved() == 0;
         match self.halt {
@@ -467,6 +471,25 @@ impl<'a> Replay<'a> {
                 "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination; then replay what follows it",
             )
         })
+    }
+}
+
+/// Adds to the fault of a resolution that cannot be written what is done, and what to do next.
+fn unwritten(fault: Fault, action: ReplayAction, progress: &ReplayProgress) -> Fault {
+    let ReplayProgress { done, matched, .. } = *progress;
+    let (name, past) = (action.name(), action.past());
+    let what = match action {
+        ReplayAction::Replay => {
+            let stays = "what is not resolved there stays open, and a replay publishes it again";
+            return Fault { what: format!("{}; {stays}", fault.what), ..fault };
+        }
+        ReplayAction::Discard => format!("{done} of {matched} dead letters are {past}"),
+        ReplayAction::Release => format!("{done} of {matched} keys are {past}"),
+    };
+    Fault {
+        what: format!("{}; {what}, and more may be", fault.what),
+        mend: format!("{}\nthen repeat the {name}: what is {past} is left out", fault.mend),
+        ..fault
     }
 }
 

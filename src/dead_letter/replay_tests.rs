@@ -257,6 +257,21 @@ fn where_the_log_takes_no_resolution_one_event_is_published() {
 }
 
 #[test]
+fn a_discard_that_the_log_does_not_take_says_that_it_can_be_repeated() {
+    let fixture = TopicFixture::new();
+    fixture.write_many(3);
+    let broker = fixture.flawed(Flaw::LogRefuses);
+    let fault = carry_out_at(&broker, &fixture, &job(ReplayAction::Discard)).fault.unwrap();
+    assert_eq!(fault.code, "dead-letter.unwritable");
+    assert!(
+        fault.what.ends_with("; 0 of 3 dead letters are discarded, and more may be"),
+        "{fault}"
+    );
+    let again = "\nthen repeat the discard: what is discarded is left out";
+    assert!(fault.mend.ends_with(again), "{fault}");
+}
+
+#[test]
 fn large_events_in_flight_are_few() {
     let fixture = TopicFixture::new();
     let value = "x".repeat(3 * 1024 * 1024);
