@@ -1,6 +1,5 @@
 //! Kafka as a kind of broker, and a configured cluster as a broker.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,8 @@ use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_core::sink::publish::Sink;
 use walrelay_sink::bench_target::BenchTarget;
 use walrelay_sink::broker::{
-    Broker, Requirements, RouteRules, SinkKind, SinkSettings, StartupCheck, read_section,
+    Broker, DeleteBefore, Requirements, RouteRules, SinkKind, SinkSettings, StartupCheck,
+    read_section,
 };
 use walrelay_sink::log::{DeadLetterLog, ReadFrom};
 use walrelay_sink::search::{SearchReport, SearchScope, TakeRecord};
@@ -96,13 +96,14 @@ impl Broker for KafkaBroker {
         Ok(Box::new(KafkaDeadLetterLog::open(&self.settings, &dead_letters.topic, &from)?))
     }
 
-    fn delete_dead_letters(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        before: &BTreeMap<i32, i64>,
+    fn dead_letter_deletion<'a>(
+        &'a self,
+        dead_letters: &'a DeadLetterAddress,
         _age: Duration,
-    ) -> Result<(), Fault> {
-        cluster::delete_records(&self.settings, &dead_letters.topic, before)
+    ) -> Result<DeleteBefore<'a>, Fault> {
+        Ok(Box::new(move |before| {
+            cluster::delete_records(&self.settings, &dead_letters.topic, before)
+        }))
     }
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {

@@ -1,6 +1,5 @@
 //! RabbitMQ as one of the sinks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use walrelay_base::finding::Finding;
 use walrelay_base::template::Template;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_sink::bench_target::BenchTarget;
-use walrelay_sink::broker::{NOT_PURGED, read_section};
+use walrelay_sink::broker::{DeleteBefore, NOT_PURGED, read_section};
 use walrelay_sink::log::{DeadLetterLog, ReadFrom};
 use walrelay_sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
@@ -68,12 +67,11 @@ impl Broker for RabbitSettings {
     }
 
     /// A stream deletes by age or size alone, whatever a record is.
-    fn delete_dead_letters(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        _before: &BTreeMap<i32, i64>,
+    fn dead_letter_deletion<'a>(
+        &'a self,
+        dead_letters: &'a DeadLetterAddress,
         age: Duration,
-    ) -> Result<(), Fault> {
+    ) -> Result<DeleteBefore<'a>, Fault> {
         let (topic, vhost) = (&dead_letters.topic, &self.vhost);
         let pattern = format!("^{}$", topic.replace('.', "[.]"));
         let max_age = format!("{{\"max-age\": \"{}s\"}}", age.as_secs());

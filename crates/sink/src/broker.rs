@@ -27,6 +27,9 @@ pub use walrelay_core::sink::UNREACHABLE;
 /// The code of a fault: old dead letters were not deleted.
 pub const NOT_PURGED: &str = "dead-letter.not-purged";
 
+/// Deletes the records that stand before these offsets, by partition.
+pub type DeleteBefore<'a> = Box<dyn FnOnce(&BTreeMap<i32, i64>) -> Result<(), Fault> + 'a>;
+
 /// Makes a broker of a section that was read.
 pub type Configure =
     Box<dyn FnOnce(&Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>>;
@@ -127,14 +130,13 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
-    /// Deletes the records of the dead-letter topic that stand before these offsets, by partition;
-    /// `age` is that of the youngest of them. Fails where the broker cannot do that.
-    fn delete_dead_letters(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        _before: &BTreeMap<i32, i64>,
+    /// The deletion of records of the dead-letter topic; it deletes nothing before it is called. Fails where
+    /// the broker can never do that; `age` is that of the youngest record that should go.
+    fn dead_letter_deletion<'a>(
+        &'a self,
+        dead_letters: &'a DeadLetterAddress,
         _age: Duration,
-    ) -> Result<(), Fault> {
+    ) -> Result<DeleteBefore<'a>, Fault> {
         Err(Fault::new(
             Exit::Failed,
             NOT_PURGED,

@@ -1,7 +1,6 @@
 //! `walrelay dlq purge`: deletes old records of the dead-letter topic.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -13,6 +12,7 @@ use crate::cli::output::{print, print_values};
 use crate::dead_letter::filter::parse_age;
 use crate::dead_letter::purge::{PartitionPurge, plan};
 use crate::dead_letter::reader::DeadLetterTopic;
+use crate::sink::broker::DeleteBefore;
 
 /// A signal ends the command until it has been confirmed; from then on `begin` decides.
 pub(super) fn run(
@@ -27,23 +27,29 @@ pub(super) fn run(
         "Delete records of {} that are older than {}?",
         topic.address.topic, args.older_than
     );
-    if !args.dry_run.dry_run {
+    let dry_run = args.dry_run.dry_run;
+    let deletion = topic.broker.dead_letter_deletion(topic.address, age);
+    // Nobody is asked about what the broker can never do.
+    if !dry_run && deletion.is_ok() {
         check_askable(&question, args.yes.yes)?;
     }
     let purges = plan(topic, before_unix_us)?;
     let name = &topic.address.topic;
     let count: u64 = purges.iter().map(|purge| purge.records).sum();
-    if !args.dry_run.dry_run && count > 0 {
-        confirm(&format!("Delete {count} records of {name}?"), args.yes.yes)?;
-        begin()?;
-        delete(topic, &purges, age, who)?;
+    if count > 0 {
+        let deletion = deletion?;
+        if !dry_run {
+            confirm(&format!("Delete {count} records of {name}?"), args.yes.yes)?;
+            begin()?;
+            delete(name, deletion, &purges, who)?;
+        }
     }
     let format = args.output.format();
     if format != OutputFormat::Text {
         let values: Vec<Value> = purges.iter().map(|purge| json!(purge)).collect();
         return print_values(format, &values);
     }
-    let verb = if args.dry_run.dry_run { "would be deleted" } else { "deleted" };
+    let verb = if dry_run { "would be deleted" } else { "deleted" };
     let lines = purges.iter().map(|PartitionPurge { partition, records, before, kept }| {
         let kept = if kept.is_empty() { String::new() } else { format!(", where {kept} stands") };
         format!(
@@ -55,16 +61,15 @@ pub(super) fn run(
 }
 
 fn delete(
-    topic: &DeadLetterTopic<'_>,
+    name: &str,
+    deletion: DeleteBefore<'_>,
     purges: &[PartitionPurge],
-    age: Duration,
     who: &str,
 ) -> Result<(), Fault> {
     let count: u64 = purges.iter().map(|purge| purge.records).sum();
-    let name = &topic.address.topic;
     tracing::info!(target: "audit", who, action = "purge", topic = name, count, "dead letters: purge begins");
     let before: BTreeMap<i32, i64> = purges.iter().map(|it| (it.partition, it.before)).collect();
-    let deleted = topic.broker.delete_dead_letters(topic.address, &before, age);
+    let deleted = deletion(&before);
     let ended = deleted.as_ref().map_or_else(|fault| fault.code, |()| "done");
     tracing::info!(target: "audit", who, action = "purge", topic = name, count, ended, "dead letters: purge ended");
     deleted
