@@ -86,7 +86,8 @@ impl PollingSession {
         // It tries one address after the other, each for `connect_timeout`.
         let sql = sql::connect(info).await?;
         let prepared = PollingSession::prepare(sql, statements, lease);
-        timeout(info.connect_timeout + lease, prepared).await.unwrap_or_else(|_| Err(unanswered()))
+        let limit = info.connect_timeout + lease;
+        timeout(limit, prepared).await.unwrap_or_else(|_| Err(unanswered(limit)))
     }
 
     async fn prepare(
@@ -151,7 +152,7 @@ impl PollingSession {
     ) -> Result<T, ConnectError> {
         match timeout(limit, asked).await {
             Ok(answer) => answer.map_err(|error| self.sql.error(&error)),
-            Err(_) => Err(unanswered()),
+            Err(_) => Err(unanswered(limit)),
         }
     }
 
@@ -337,11 +338,16 @@ fn retyped() -> ConnectError {
     ConnectError::new("postgres", ConnectCause::Server(Box::new(error)))
 }
 
-pub(super) fn unanswered() -> ConnectError {
-    ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
+fn unanswered(limit: Duration) -> ConnectError {
+    let seconds = millis(limit) as f64 / 1_000.0;
+    ConnectError::new("postgres", ConnectCause::Io(format!("no answer within {seconds} s")))
 }
 
 /// As the statements take it.
 pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
