@@ -20,7 +20,9 @@ pub(crate) struct AdminView {
     pub(crate) states: Arc<StateWatch>,
     pub(crate) clock: FactsClock,
     pub(crate) service_manager: Arc<ServiceManager>,
-    /// None where a table is polled.
+    /// `source.slot`, under which the relay keeps its dead letters and stops, also where it polls.
+    pub(crate) source_slot: String,
+    /// The slot that is read; none where a table is polled.
     pub(crate) slot: Option<String>,
     /// The kind of broker.
     pub(crate) sink: &'static str,
@@ -46,6 +48,7 @@ pub(super) fn to_json(view: &AdminView) -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "mode": if view.slot.is_some() { "cdc" } else { "polling" },
+        "source_slot": view.source_slot,
         "sink": view.sink,
         "state": health.state.text(),
         "since": rfc3339(view.states.unix_us(health.since_ms)),

@@ -56,6 +56,7 @@ pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
         states,
         clock: clock_since(Instant::now()),
         service_manager: Arc::default(),
+        source_slot: slot.unwrap_or("relay").to_owned(),
         slot: slot.map(str::to_owned),
         sink: "kafka",
     };
@@ -284,7 +285,7 @@ fn where_a_table_is_polled_status_tells_of_its_backlog_and_of_no_slot() {
     let status = get_json(stage.addr, "/status");
     assert_eq!((&status["state"], &status["ready"]), (&"polling".into(), &true.into()));
     assert_eq!(status["mode"], "polling");
-    assert_eq!(status["slot"], Value::Null);
+    assert_eq!((&status["slot"], &status["source_slot"]), (&Value::Null, &"relay".into()));
     assert_eq!(status["polling"]["backlog"], Value::Null, "nobody has looked yet");
     stage.metrics.backlog.set(17.0);
     stage.metrics.backlog_age_seconds.set(2.5);

@@ -64,6 +64,7 @@ impl RunContext {
             states: Arc::new(states),
             clock: admin::clock_since(origin),
             service_manager: Arc::clone(&service_manager),
+            source_slot: config.source.slot.clone(),
             slot: config.polling.is_none().then(|| config.source.slot.clone()),
             sink: config.sink.kind().name,
         };

@@ -94,13 +94,18 @@ fn acknowledge(
 /// The stop of a relay that waits, and the token that it wants, if there is one.
 fn waiting_relay(config: &Config) -> Option<(Stop, Option<String>)> {
     let status = status(config.admin.listen, STATUS_WITHIN).ok().flatten().unwrap_or_default();
-    // Another relay may have that address.
-    let is_own = status["slot"].is_null() || status["slot"]["name"] == config.source.slot.as_str();
+    let stop = stop_of(&status, &config.source.slot)?;
+    let token = config.admin.token.as_ref().filter(|token| !token.is_empty());
+    Some((stop, token.map(|token| token.expose().to_owned())))
+}
+
+/// The stop in the `/status` of the relay with this `source.slot`; another relay may have its address.
+fn stop_of(status: &Value, source_slot: &str) -> Option<Stop> {
     let text = |name: &str| status["stop"][name].as_str().unwrap_or_default().to_owned();
-    if !is_own || !status["stop"].is_object() {
+    if status["source_slot"] != source_slot || !status["stop"].is_object() {
         return None;
     }
-    let stop = Stop {
+    Some(Stop {
         code: text("code"),
         since_unix_us: crate::base::time::parse_rfc3339(&text("since")).unwrap_or_default(),
         what: text("what"),
@@ -108,9 +113,7 @@ fn waiting_relay(config: &Config) -> Option<(Stop, Option<String>)> {
         mend: text("help"),
         from: text("from"),
         to: text("to"),
-    };
-    let token = config.admin.token.as_ref().filter(|token| !token.is_empty());
-    Some((stop, token.map(|token| token.expose().to_owned())))
+    })
 }
 
 fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fault> {

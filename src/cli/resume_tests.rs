@@ -22,3 +22,16 @@ fn the_whole_stop_is_shown_before_anybody_is_asked() {
     assert!(shown(&stop("0/10", "0/10")).contains("the event at 0/10"));
     assert!(!shown(&stop("0/0", "0/0")).contains("in doubt"));
 }
+
+#[test]
+fn the_stop_of_another_relay_at_the_address_is_not_acknowledged() {
+    let stop = stop("0/10", "0/20").to_json();
+    // GIVEN a relay that polls, and one that reads its slot
+    for slot in [Value::Null, json!({ "name": "orders" })] {
+        let status = json!({ "source_slot": "orders", "slot": slot, "stop": stop });
+        assert_eq!(stop_of(&status, "orders").map(|it| it.code), Some("slot.moved".to_owned()));
+        assert!(stop_of(&status, "billing").is_none());
+    }
+    let runs = json!({ "source_slot": "orders", "slot": null, "stop": null });
+    assert!(stop_of(&runs, "orders").is_none() && stop_of(&Value::Null, "orders").is_none());
+}
