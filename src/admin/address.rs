@@ -1,5 +1,6 @@
 //! Checks, for `walrelay check`, that the admin server can listen on its address.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -17,10 +18,34 @@ const TOPIC: &str = "admin.listen";
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-/// `slot` is the configured one: a relay of this slot that has the address is probably the one that
-/// `check` is about.
+/// A relay, as its `/status` and a configuration name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RelayName {
+    pub(crate) source_slot: String,
+    pub(crate) polls: bool,
+}
+
+impl RelayName {
+    /// None if this is not the `/status` of a relay.
+    fn read(status: &Value) -> Option<RelayName> {
+        let source_slot = status["source_slot"].as_str()?.to_owned();
+        Some(RelayName { source_slot, polls: status["mode"] == "polling" })
+    }
+}
+
+impl fmt::Display for RelayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RelayName { source_slot, polls } = self;
+        match polls {
+            true => write!(f, "relay that polls (source.slot {source_slot})"),
+            false => write!(f, "relay of slot {source_slot}"),
+        }
+    }
+}
+
+/// If the configured relay has the address, it is probably the one that `check` is about.
 #[must_use]
-pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
+pub(crate) fn inspect(listen: SocketAddr, configured: &RelayName) -> Finding {
     let Err(error) = bind(listen) else {
         return Finding::ok(TOPIC, format!("the admin server can listen on {listen}"));
     };
@@ -28,22 +53,18 @@ pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     let holder = match error.kind() {
         ErrorKind::AddrInUse => match status(listen, ANSWER_WITHIN) {
             Err(NoAnswer::Late(limit)) => return Finding::fail(silent(fault, listen, limit)),
-            answered => answered.ok().flatten().as_ref().and_then(relay),
+            answered => answered.ok().flatten().as_ref().and_then(RelayName::read),
         },
         _ => None,
     };
     let Some(holder) = holder else { return Finding::fail(fault) };
-    let relay = match &holder {
-        Some(slot) => format!("relay of slot {slot}"),
-        None => "relay that polls".to_owned(),
-    };
-    if holder.as_deref() == slot {
+    if holder == *configured {
         let text = format!(
-            "a {relay} runs already, and listens on {listen}; a second one on this machine needs another admin.listen"
+            "a {holder} runs already, and listens on {listen}; a second one on this machine needs another admin.listen"
         );
         return Finding::warn(TOPIC, text);
     }
-    let what = format!("{}: the {relay} listens there", fault.what);
+    let what = format!("{}: the {holder} listens there", fault.what);
     Finding::fail(Fault { what, ..fault })
 }
 
@@ -82,13 +103,6 @@ pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
         IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
         _ => listen,
     }
-}
-
-/// The slot of the relay, if this is the `/status` of one; a relay that polls has none.
-fn relay(status: &Value) -> Option<Option<String>> {
-    let ours =
-        ["version", "in_flight", "dead_letters"].iter().all(|name| status.get(name).is_some());
-    ours.then(|| status["slot"]["name"].as_str().map(str::to_owned))
 }
 
 pub(super) fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::address::{self, RelayName};
 use super::*;
 
 #[path = "bounded_tests.rs"]
@@ -292,6 +293,25 @@ fn where_a_table_is_polled_status_tells_of_its_backlog_and_of_no_slot() {
     let status = get_json(stage.addr, "/status");
     assert_eq!(status["polling"]["backlog"], 17);
     assert_eq!(status["polling"]["backlog_age_seconds"], 2.5);
+}
+
+#[test]
+fn an_address_that_a_relay_has_is_that_of_the_configured_one_only_if_both_have_one_name() {
+    for (slot, told) in
+        [(None, "relay that polls (source.slot relay)"), (Some("relay"), "relay of slot relay")]
+    {
+        let stage = stage_of(slot);
+        let inspected = |source_slot: &str, polls| {
+            let configured = RelayName { source_slot: source_slot.to_owned(), polls };
+            address::inspect(stage.addr, &configured)
+        };
+        let own = inspected("relay", slot.is_none());
+        assert!(own.is_warning() && own.text.contains(&format!("a {told} runs")), "{own:?}");
+        for other in [inspected("other", slot.is_none()), inspected("relay", slot.is_some())] {
+            let fault = other.fault.expect("it is the address of another relay");
+            assert!(fault.what.ends_with(&format!("the {told} listens there")), "{fault}");
+        }
+    }
 }
 
 #[test]

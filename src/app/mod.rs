@@ -14,7 +14,7 @@ use self::threads::RunContext;
 pub use self::threads::sink_requirements;
 pub(crate) use self::threads::stops_config;
 pub(crate) use self::threads::{reads_dead_letters, replay_destinations};
-use crate::admin::address;
+use crate::admin::address::{self, RelayName};
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::service_manager::ServiceManager;
@@ -51,8 +51,9 @@ fn run_for(
 /// Checks, for `check`, what [`run`] needs of this machine and of the configuration as a whole.
 /// Postgres is checked by [`crate::doctor`], the broker by [`crate::sink::Broker::inspect`].
 pub fn inspect(config: &Config) -> Vec<Finding> {
-    let slot = config.polling.is_none().then_some(config.source.slot.as_str());
-    let address = address::inspect(config.admin.listen, slot);
+    let polls = config.polling.is_some();
+    let configured = RelayName { source_slot: config.source.slot.clone(), polls };
+    let address = address::inspect(config.admin.listen, &configured);
     let loops = relay::inspect(&config.source, &config.delivery);
     let spans = trace::inspect(&config.tracing);
     std::iter::once(address).chain(loops).chain(spans).collect()
