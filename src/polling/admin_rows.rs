@@ -137,9 +137,10 @@ impl<'a> AdminRows<'a> {
         let StatusValues { pending, failed, .. } = &self.values;
         let table = quote_table(&self.outbox.schema, &self.outbox.table);
         let condition = self.condition(failed, filter);
+        // Not the name of its claim, which may write its failure once more after a connection that broke.
         let sql = format!(
             "UPDATE {table} t SET {status} = {pending}, {retry_count} = 0, {next_retry_at} = NULL, {failed_at} = NULL, \
-             {failure_reason} = NULL, {locked_at} = NULL, {locked_by} = coalesce({locked_by}, 'retry') WHERE {condition}"
+             {failure_reason} = NULL, {locked_at} = NULL, {locked_by} = 'retry' WHERE {condition}"
         );
         let done = client.execute(&sql, &[]).await;
         done.map_err(|error| query_fault(&error, "putting rows back"))
