@@ -1,6 +1,7 @@
 //! Tests with an object that is taken away while the relay runs: it stops rather than lose events.
 
 use crate::support::faults::{CliFixture, Relay, read};
+use crate::support::shared_postgres;
 
 /// A relay that has carried one event.
 fn carrying(name: &str) -> (CliFixture<'static>, Relay) {
@@ -57,4 +58,21 @@ fn a_row_filter_that_is_put_on_stops_the_relay() {
     resumed.assert_fault(4, "publication.row-filter", &["are lost silently"]);
     scene.walrelay(&["run"]).assert_fault_of(4, &codes, &["publication walrelay"]);
     assert_eq!(scene.slot_state(), before);
+}
+
+#[test]
+fn a_database_that_takes_no_connections_for_a_while_does_not_end_the_relay() {
+    let (scene, mut relay) = carrying("run_closed");
+    let postgres = |sql: &str| shared_postgres().sql("postgres", sql).unwrap();
+    // WHEN an administrator closes the database, and ends its sessions
+    postgres("ALTER DATABASE run_closed ALLOW_CONNECTIONS false");
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'run_closed'";
+    postgres(end);
+    relay.wait_to_say("is not currently accepting connections");
+    // THEN the relay goes on once it is open again
+    postgres("ALTER DATABASE run_closed ALLOW_CONNECTIONS true");
+    scene.insert("2", "{}");
+    scene.wait_confirmed(&mut relay);
+    relay.stop();
+    assert_eq!(scene.records().len(), 2);
 }

@@ -101,6 +101,20 @@ async fn refusals_carry_their_sqlstate_and_what_mends_them() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_closed_for_a_while_may_take_a_connection_later() {
+    let admin = sql::connect(&info("host=@ user=postgres")).await.unwrap();
+    let made = "CREATE DATABASE closed ALLOW_CONNECTIONS false";
+    admin.client.batch_execute(made).await.unwrap();
+    let info = info("user=trusted dbname=closed");
+    for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
+        assert_eq!((error.sqlstate(), error.kind()), (Some("55000"), ConnectErrorKind::Retry));
+        let fault = error.fault(&info, "s", "p");
+        let mend = "ALTER DATABASE \"closed\" ALLOW_CONNECTIONS true;";
+        assert_eq!((fault.code, fault.mend.as_str()), ("source.refused", mend));
+    }
+}
+
+#[tokio::test]
 async fn tls_verification_is_enforced_on_both_sides() {
     both_sides("user=trusted sslmode=verify-full sslrootcert=@/ca.crt").await.unwrap();
     both_sides("user=trusted host=localhost sslmode=verify-ca sslrootcert=@/ca.crt").await.unwrap();

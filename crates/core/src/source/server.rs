@@ -134,8 +134,13 @@ impl ServerError {
         self.routine == "StandbySlotsHaveCaughtup"
     }
 
+    /// The database accepts no connections until an administrator lets it (`ALLOW_CONNECTIONS`).
+    pub fn is_closed_database(&self) -> bool {
+        self.sqlstate == "55000" && self.routine == "CheckMyDatabase"
+    }
+
     pub fn kind(&self) -> ConnectErrorKind {
-        if self.is_wait_for_standby() {
+        if self.is_wait_for_standby() || self.is_closed_database() {
             return Retry;
         }
         match self.sqlstate.as_str() {

@@ -99,18 +99,7 @@ fn server(
     slot: &str,
     publication: &str,
 ) -> (&'static str, String) {
-    let role = quote_ident(&info.user);
     match error.sqlstate.as_str() {
-        "28P01" => ("source.password", wrong_password(info)),
-        "28000" if error.routine == "ClientAuthentication" => {
-            ("source.pg-hba", pg_hba(error, at, info))
-        }
-        "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
-        "3D000" => (
-            "source.no-database",
-            format!("createdb {}, or correct the database in source.url", info.dbname),
-        ),
-        "42501" => ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
         "42704" if error.is_missing_publication() => (
             "publication.missing",
             format!(
@@ -129,13 +118,43 @@ fn server(
             "source.wal-level",
             "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres".into(),
         ),
-        "55000" | "58P01" => (
+        "55000" | "58P01" if !is_of_login(error) => (
             "slot.unusable",
             format!(
                 "SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be \
                  dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md",
                 quote_literal(slot)
             ),
+        ),
+        "0A000" => {
+            ("source.unsupported", "use the primary; the relay needs Postgres 14 or newer".into())
+        }
+        _ => login(error, at, info),
+    }
+}
+
+/// Raised before the first statement, so it says nothing of the slot.
+fn is_of_login(error: &ServerError) -> bool {
+    error.is_closed_database() || error.routine == "InitPostgres"
+}
+
+/// Code and hint for an error of the server that is not about the slot or the publication.
+fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, String) {
+    let role = quote_ident(&info.user);
+    match error.sqlstate.as_str() {
+        "28P01" => ("source.password", wrong_password(info)),
+        "28000" if error.routine == "ClientAuthentication" => {
+            ("source.pg-hba", pg_hba(error, at, info))
+        }
+        "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
+        "3D000" => (
+            "source.no-database",
+            format!("createdb {}, or correct the database in source.url", info.dbname),
+        ),
+        "42501" => ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
+        "55000" if error.is_closed_database() => (
+            "source.refused",
+            format!("ALTER DATABASE {} ALLOW_CONNECTIONS true;", quote_ident(&info.dbname)),
         ),
         // The message may be translated; the setting's name never is.
         "53300" if error.message.contains("max_wal_senders") => (
@@ -149,10 +168,6 @@ fn server(
             "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: \
              SELECT * FROM pg_catalog.pg_stat_activity;"
                 .into(),
-        ),
-        "0A000" => (
-            "source.unsupported",
-            "use the primary; the relay needs Postgres 14 or newer".into(),
         ),
         _ if error.kind() == ConnectErrorKind::Stopping => {
             ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)))

@@ -79,6 +79,8 @@ fn every_sqlstate_has_its_kind() {
     }
     let standby = refusal("55000", "StandbySlotsHaveCaughtup", "");
     assert_eq!(standby.kind(), ConnectErrorKind::Retry);
+    let closed = refusal("55000", "CheckMyDatabase", "");
+    assert_eq!(closed.kind(), ConnectErrorKind::Retry);
     let why = || "why".to_owned();
     let refused = at("h", ConnectCause::Io(why()));
     assert_eq!(refused.kind(), ConnectErrorKind::Retry);
@@ -122,6 +124,9 @@ fn a_refused_login_says_what_mends_it() {
     let senders = r#"la valeur de « max_wal_senders » (actuellement 1)"#;
     source(refusal("53300", "InitProcess", senders), "source.wal-senders", "max_wal_senders = 10");
     source(refusal("57P03", "", "x"), "source.stopping", "pg_isready -h db -p 5433");
+    let closed = refusal("55000", "CheckMyDatabase", "x");
+    source(closed, "source.refused", "ALTER DATABASE \"app\" ALLOW_CONNECTIONS true;");
+    source(refusal("55000", "InitPostgres", "x"), "source.refused", "");
     let none = at("h", ConnectCause::NoPassword);
     source(none, "source.no-password", "db:5433:app:me:PASSWORD");
     let wrong_role = at("h", ConnectCause::WrongRole(TargetSessionAttrs::Primary));
