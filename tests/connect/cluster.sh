@@ -27,7 +27,8 @@ done
 initdb -D primary -A trust -U postgres --no-sync -E UTF8 --locale=C >/dev/null
 cat > primary/pg_hba.conf <<HBA
 local     all,replication postgres trust
-local     all trusted trust
+local     all trusted,limited trust
+local     all peered peer
 local     all all scram-sha-256
 host      all trusted 127.0.0.1/32 trust
 host      all clear 127.0.0.1/32 password

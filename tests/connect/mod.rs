@@ -115,6 +115,42 @@ async fn a_database_that_is_closed_for_a_while_may_take_a_connection_later() {
 }
 
 #[tokio::test]
+async fn refusals_of_one_sqlstate_are_told_apart() {
+    let admin = sql::connect(&info("host=@ user=postgres")).await.unwrap();
+    for made in [
+        "CREATE DATABASE revoked",
+        "REVOKE CONNECT ON DATABASE revoked FROM PUBLIC",
+        "CREATE DATABASE limited CONNECTION LIMIT 0",
+        "CREATE DATABASE invalid",
+        "UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'invalid'",
+        "CREATE ROLE limited LOGIN CONNECTION LIMIT 0",
+    ] {
+        admin.client.batch_execute(made).await.unwrap();
+    }
+    let key = "sslmode=require sslcert=@/server.crt sslkey=@/server.key";
+    let of_another = format!("user=certified {key}");
+    let cases = [
+        ("host=@ user=peered", "source.login", "as the operating-system user"),
+        (&of_another, "source.login", "host \"app\" \"certified\" CLIENT_ADDRESS/32"),
+        ("user=trusted dbname=revoked", "source.not-permitted", "GRANT CONNECT ON DATABASE"),
+        (
+            "user=trusted dbname=limited",
+            "source.full",
+            "ALTER DATABASE \"limited\" CONNECTION LIMIT",
+        ),
+        ("host=@ user=limited", "source.full", "ALTER ROLE \"limited\" CONNECTION LIMIT"),
+        ("user=trusted dbname=invalid", "source.refused", "DROP DATABASE"),
+    ];
+    for (parameters, code, mend) in cases {
+        let info = info(parameters);
+        let error = sql::connect(&info).await.unwrap_err();
+        let fault = error.fault(&info, "s", "p");
+        assert_eq!(fault.code, code, "{fault}");
+        assert!(fault.mend.contains(mend), "{fault}");
+    }
+}
+
+#[tokio::test]
 async fn tls_verification_is_enforced_on_both_sides() {
     both_sides("user=trusted sslmode=verify-full sslrootcert=@/ca.crt").await.unwrap();
     both_sides("user=trusted host=localhost sslmode=verify-ca sslrootcert=@/ca.crt").await.unwrap();

@@ -140,22 +140,34 @@ fn is_of_login(error: &ServerError) -> bool {
 
 /// Code and hint for an error of the server that is not about the slot or the publication.
 fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, String) {
-    let role = quote_ident(&info.user);
+    let (role, database) = (quote_ident(&info.user), quote_ident(&info.dbname));
     match error.sqlstate.as_str() {
+        // PgBouncer has it for all that it refuses, and names no routine.
+        "08P01" => (
+            "source.protocol",
+            "where a pooler answers (PgBouncer, Neon): it carries no replication; write the address of \
+             Postgres itself into source.url"
+                .into(),
+        ),
         "28P01" => ("source.password", wrong_password(info)),
         "28000" if error.routine == "ClientAuthentication" => {
             ("source.pg-hba", pg_hba(error, at, info))
+        }
+        "28000" if error.routine == "auth_failed" => {
+            ("source.login", other_method(error, at, info))
         }
         "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
         "3D000" => (
             "source.no-database",
             format!("createdb {}, or correct the database in source.url", info.dbname),
         ),
+        "42501" if error.routine == "CheckMyDatabase" => {
+            ("source.not-permitted", format!("GRANT CONNECT ON DATABASE {database} TO {role};"))
+        }
         "42501" => ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
-        "55000" if error.is_closed_database() => (
-            "source.refused",
-            format!("ALTER DATABASE {} ALLOW_CONNECTIONS true;", quote_ident(&info.dbname)),
-        ),
+        "55000" if error.is_closed_database() => {
+            ("source.refused", format!("ALTER DATABASE {database} ALLOW_CONNECTIONS true;"))
+        }
         // The message may be translated; the setting's name never is.
         "53300" if error.message.contains("max_wal_senders") => (
             "source.wal-senders",
@@ -163,6 +175,12 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
              SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;"
                 .into(),
         ),
+        "53300" if error.routine == "InitializeSessionUserId" => {
+            ("source.full", raise_limit(&format!("ROLE {role}")))
+        }
+        "53300" if error.routine == "CheckMyDatabase" => {
+            ("source.full", raise_limit(&format!("DATABASE {database}")))
+        }
         "53300" => (
             "source.full",
             "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: \
@@ -190,21 +208,41 @@ fn wrong_password(info: &ConnInfo) -> String {
     )
 }
 
+/// `of` is a role or a database.
+fn raise_limit(of: &str) -> String {
+    format!(
+        "ALTER {of} CONNECTION LIMIT -1;  -- or a higher one; see who is connected: \
+         SELECT * FROM pg_catalog.pg_stat_activity;"
+    )
+}
+
 fn pg_hba(error: &ServerError, at: &str, info: &ConnInfo) -> String {
-    let (database, role) = (quote_ident(&info.dbname), quote_ident(&info.user));
-    let line = if at.starts_with('/') {
-        format!("local {database} {role} scram-sha-256")
-    } else {
-        // The server names the address it saw, which behind NAT is not the one we have.
-        let seen = error.message.split('"').nth(1).and_then(|text| text.parse::<IpAddr>().ok());
-        let address = match seen {
-            Some(IpAddr::V6(v6)) => format!("{v6}/128"),
-            Some(IpAddr::V4(v4)) => format!("{v4}/32"),
-            None => "CLIENT_ADDRESS/32".to_owned(),
-        };
-        format!("host {database} {role} {address} scram-sha-256")
-    };
+    let line = hba_line(error, at, info);
     format!("add to pg_hba.conf, then SELECT pg_catalog.pg_reload_conf();\n{line}")
+}
+
+/// The server does not say which method of pg_hba.conf has failed, except in a text that may be translated.
+fn other_method(error: &ServerError, at: &str, info: &ConnInfo) -> String {
+    let line = hba_line(error, at, info);
+    format!(
+        "with peer or ident, run the command as the operating-system user of the role; or let pg_hba.conf use another \
+         method for it, in a line above the present one, then SELECT pg_catalog.pg_reload_conf();\n{line}"
+    )
+}
+
+fn hba_line(error: &ServerError, at: &str, info: &ConnInfo) -> String {
+    let (database, role) = (quote_ident(&info.dbname), quote_ident(&info.user));
+    if at.starts_with('/') {
+        return format!("local {database} {role} scram-sha-256");
+    }
+    // The server names the address it saw, which behind NAT is not the one we have.
+    let seen = error.message.split('"').nth(1).and_then(|text| text.parse::<IpAddr>().ok());
+    let address = match seen {
+        Some(IpAddr::V6(v6)) => format!("{v6}/128"),
+        Some(IpAddr::V4(v4)) => format!("{v4}/32"),
+        None => "CLIENT_ADDRESS/32".to_owned(),
+    };
+    format!("host {database} {role} {address} scram-sha-256")
 }
 
 fn pg_isready(at: &str) -> String {

@@ -127,6 +127,17 @@ fn a_refused_login_says_what_mends_it() {
     let closed = refusal("55000", "CheckMyDatabase", "x");
     source(closed, "source.refused", "ALTER DATABASE \"app\" ALLOW_CONNECTIONS true;");
     source(refusal("55000", "InitPostgres", "x"), "source.refused", "");
+    let peer = refusal("28000", "auth_failed", "x");
+    source(peer.clone(), "source.login", "as the operating-system user");
+    source(peer, "source.login", "\nhost \"app\" \"me\" CLIENT_ADDRESS/32 scram-sha-256");
+    let pooler = refusal("08P01", "", "unsupported startup parameter: replication");
+    source(pooler, "source.protocol", "the address of Postgres itself");
+    let revoked = refusal("42501", "CheckMyDatabase", "x");
+    source(revoked, "source.not-permitted", "GRANT CONNECT ON DATABASE \"app\" TO \"me\";");
+    let of_role = refusal("53300", "InitializeSessionUserId", "x");
+    source(of_role, "source.full", "ALTER ROLE \"me\" CONNECTION LIMIT");
+    let of_database = refusal("53300", "CheckMyDatabase", "x");
+    source(of_database, "source.full", "ALTER DATABASE \"app\" CONNECTION LIMIT");
     let none = at("h", ConnectCause::NoPassword);
     source(none, "source.no-password", "db:5433:app:me:PASSWORD");
     let wrong_role = at("h", ConnectCause::WrongRole(TargetSessionAttrs::Primary));
