@@ -1,8 +1,9 @@
-//! A password that is changed under a running relay: what is given as a file is read again for each
-//! connection, and until both sides agree `/readyz` says that the login is refused.
+//! A password or a certificate that is changed under a running relay: what is given as a file is read again
+//! for each connection, and until both sides agree the relay waits. `/readyz` says if a login is refused.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use walrelay_harness::relay::get;
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, Postgres, PostgresOptions, free_port};
@@ -117,6 +118,62 @@ fn a_password_of_postgres_is_rotated_under_a_relay_that_polls() {
     assert_waits(&scene, &mut relay, &file);
     std::fs::write(&file, url("three")).unwrap();
     publish(&mut relay);
+    relay.wait_until("readiness", || readiness(&scene) == "ready\n");
+    relay.stop();
+}
+
+/// Lets Postgres use a certificate that nobody has seen before; gives it.
+fn replace_certificate(scene: &CliFixture<'_>) -> String {
+    let mut made = Command::new("openssl");
+    made.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    made.args(["-nodes", "-days", "2", "-subj", "/CN=postgres", "-keyout", "key", "-out", "crt"]);
+    let made = made.current_dir(scene.folder()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let read = |name: &str| std::fs::read_to_string(scene.folder().join(name)).unwrap();
+    for (name, text) in [("server.key", read("key")), ("server.crt", read("crt"))] {
+        // Postgres writes it, because it must be the owner of its key.
+        scene.sql(&format!(
+            "COPY (SELECT string_to_table('{}', E'\\n')) TO PROGRAM 'umask 077; cat > {name}'",
+            text.trim_end()
+        ));
+    }
+    scene.sql("ALTER SYSTEM SET ssl = on");
+    scene.sql("SELECT pg_reload_conf()");
+    read("crt")
+}
+
+#[test]
+fn a_certificate_of_postgres_is_rotated_under_a_running_relay() {
+    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let mut scene = CliFixture::on(&postgres, "rotated_certificate");
+    scene.sql(OUTBOX_SQL);
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    scene.make_topic(&scene.topic(), 1);
+    scene.insert("1", "{}");
+    let roots = with_secret(&mut scene, "");
+    std::fs::write(&roots, replace_certificate(&scene)).unwrap();
+    scene.url += &format!("?sslmode=verify-ca&sslrootcert={}", roots.display());
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    // WHEN Postgres has another certificate, and every connection is lost
+    let renewed = replace_certificate(&scene);
+    let log = relay.log();
+    let says = |words: &str| std::fs::read_to_string(&log).unwrap().contains(words);
+    let lose = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE client_addr IS NOT NULL";
+    relay.wait_until("the refusal", || {
+        scene.sql(lose);
+        says("TLS: invalid peer certificate")
+    });
+    // THEN the relay waits, also while the file with the new one is being written
+    let admin: SocketAddr = scene.listen.parse().unwrap();
+    relay.wait_until("the state", || readiness(&scene).starts_with("not_streaming: "));
+    assert_eq!(get(admin, "/livez", LIMIT).unwrap().status, 200);
+    std::fs::write(&roots, &renewed[..40]).unwrap();
+    relay.wait_until("the reason", || says("not well-formed PEM"));
+    std::fs::write(&roots, renewed).unwrap();
+    scene.insert("2", "{}");
+    scene.wait_confirmed(&mut relay);
     relay.wait_until("readiness", || readiness(&scene) == "ready\n");
     relay.stop();
 }

@@ -32,7 +32,7 @@ use crate::source::connect::{
     self, ConnectCause, ConnectError, ConnectErrorKind, ReplicationClient, StartReplication,
 };
 use crate::source::faults::{TWO_SERVERS, two_servers};
-use crate::source::settings::SourceSettings;
+use crate::source::settings::{ConnInfo, SourceSettings};
 use crate::source::sightings::Sightings;
 use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
@@ -106,6 +106,20 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
     Some(if at_once { LET_GO_GAP.saturating_sub(lasted?) } else { backoff.next_delay() })
 }
 
+/// The phase in which a relay waits after an error that would end a start; none if the error ends it, too.
+/// A login or a certificate that was accepted before is being replaced, and its file may not have the new
+/// one yet: all files are read again for each connection.
+fn awaited_phase(error: &ConnectError, was_accepted: bool, info: &ConnInfo) -> Option<Phase> {
+    let phase = if error.is_refused_login() && info.login_files.are_used() {
+        Phase::LoginRefused
+    } else if error.is_of_tls() {
+        Phase::Connecting
+    } else {
+        return None;
+    };
+    was_accepted.then_some(phase)
+}
+
 /// Makes attempts, and keeps what one learns for the next.
 struct SessionOpener<'a> {
     settings: &'a SourceSettings,
@@ -158,11 +172,13 @@ impl<'a> SessionOpener<'a> {
                 Failed::Connect(error) => {
                     let SourceSettings { connection, slot, publication, .. } = self.settings;
                     let fault = error.fault(connection, slot, publication);
+                    let was_accepted = self.grace_until.is_none();
                     match error.kind() {
-                        ConnectErrorKind::Fatal if self.may_be_accepted_later(&error) => {
-                            (Phase::LoginRefused, fault)
+                        ConnectErrorKind::Fatal => {
+                            let awaited = awaited_phase(&error, was_accepted, connection);
+                            let Some(phase) = awaited else { return SessionNews::Failed(fault) };
+                            (phase, fault)
                         }
-                        ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
                         _ if error.is_wrong_role() => (Phase::AwaitingPrimary, fault),
                         _ => (Phase::Connecting, fault),
                     }
@@ -187,12 +203,6 @@ impl<'a> SessionOpener<'a> {
                 tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
             }
         }
-    }
-
-    /// A login that was accepted before is being rotated, and the file may not have the new one yet.
-    fn may_be_accepted_later(&self, error: &ConnectError) -> bool {
-        let was_accepted = self.grace_until.is_none();
-        was_accepted && error.is_refused_login() && self.settings.connection.login_files.are_used()
     }
 
     /// Reports to the loop what the attempt waits for; true when that has changed.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::source::settings::LoginFiles;
 
 #[test]
 fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
@@ -13,4 +14,23 @@ fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
     let waits = pause(Some(LET_GO_GAP / 5), true, &mut backoff);
     assert_eq!(waits, Some(LET_GO_GAP * 4 / 5), "in circles all the same");
     assert_eq!(pause(Some(STEADY_AFTER * 2), false, &mut backoff), None);
+}
+
+#[test]
+fn what_was_accepted_before_is_waited_for_while_its_files_are_replaced() {
+    let error = |cause| ConnectError::new("db:5432", cause);
+    let untrusted = error(ConnectCause::Untrusted("expired".to_owned()));
+    let handshake = error(ConnectCause::Tls("alert".to_owned()));
+    let (refused, unsupported) = (error(ConnectCause::NoPassword), error(ConnectCause::NoTls));
+    let fixed = ConnInfo::default();
+    let passfile = LoginFiles { passfile: Some("/pgpass".into()), ..LoginFiles::default() };
+    let in_files = ConnInfo { login_files: passfile, ..ConnInfo::default() };
+    for of_tls in [&untrusted, &handshake] {
+        assert_eq!(awaited_phase(of_tls, true, &fixed), Some(Phase::Connecting));
+        assert_eq!(awaited_phase(of_tls, false, &fixed), None, "at the start");
+    }
+    assert_eq!(awaited_phase(&refused, true, &in_files), Some(Phase::LoginRefused));
+    assert_eq!(awaited_phase(&refused, false, &in_files), None, "at the start");
+    assert_eq!(awaited_phase(&refused, true, &fixed), None);
+    assert_eq!(awaited_phase(&unsupported, true, &in_files), None);
 }

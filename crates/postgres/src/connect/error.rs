@@ -142,6 +142,15 @@ impl ConnectError {
         }
     }
 
+    /// TLS fails: its files do not fit each other or the server, or the two sides agree on nothing.
+    pub fn is_of_tls(&self) -> bool {
+        let cause = &self.cause;
+        matches!(
+            cause,
+            ConnectCause::TlsSettings(_) | ConnectCause::Untrusted(_) | ConnectCause::Tls(_)
+        )
+    }
+
     /// A server that answered has the wrong role; a promotion may change that.
     pub fn is_wrong_role(&self) -> bool {
         match &self.cause {
