@@ -20,6 +20,7 @@ pub mod sampled_topics;
 pub mod slot;
 pub mod slot_state;
 pub mod slot_wait;
+pub mod smart_shutdown;
 pub mod sql;
 pub mod tls;
 pub mod walsender;

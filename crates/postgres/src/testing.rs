@@ -63,7 +63,7 @@ pid=$!
 until "$bin/pg_isready" -q -h "$dir"; do kill -0 $pid; done
 echo ready
 cat >/dev/null || true
-kill -QUIT $pid
+kill -QUIT $pid 2>/dev/null || true
 wait $pid || true
 rm -rf "$dir"
 "#;
@@ -86,6 +86,21 @@ impl Server {
         let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
         assert_eq!(line, "ready\n", "Postgres did not start: {}", log());
         Server { dir, _guard: guard }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().expect("it runs");
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.pid().is_some()
+    }
+
+    fn pid(&self) -> Option<String> {
+        let file = std::fs::read_to_string(self.dir.join("data/postmaster.pid")).ok()?;
+        file.lines().next().map(str::to_owned)
     }
 
     pub async fn connect(&self, user: &str, database: &str) -> Client {

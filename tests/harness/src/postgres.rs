@@ -187,6 +187,16 @@ impl Postgres {
         self.process.wait(limit)
     }
 
+    /// Begins a smart shutdown, as `pg_ctl stop -m smart`: it lasts as long as there is an SQL session.
+    pub fn begin_stop_smart(&self) -> Result<()> {
+        self.process.signal("TERM")
+    }
+
+    /// Waits for the end of a shutdown; says how long that took.
+    pub fn wait_stopped(&mut self, limit: Duration) -> Result<Duration> {
+        self.process.wait(limit)
+    }
+
     pub fn crash(&mut self) -> Result<()> {
         self.process.signal("QUIT")?;
         self.process.wait(END_LIMIT).map(drop)

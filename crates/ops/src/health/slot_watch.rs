@@ -26,6 +26,7 @@ use walrelay_postgres::publication::published_unless_locked;
 use walrelay_postgres::settings::SourceSettings;
 use walrelay_postgres::sightings::Sightings;
 use walrelay_postgres::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
+use walrelay_postgres::smart_shutdown::{GO_ON_FOR, TRY_EVERY, wait_until_in_the_way};
 use walrelay_postgres::sql::{self, Sql};
 
 /// The publication is read less often than the slot.
@@ -61,7 +62,7 @@ impl SlotWatch {
 }
 
 /// Watches until it finds a fault that must stop the relay. It may be cancelled at any time.
-pub async fn watch(mut watch: SlotWatch) -> Fault {
+pub async fn watch(watch: SlotWatch) -> Fault {
     // Until the first session the preflight reports what is wrong.
     let begins = [Phase::Starting, Phase::Connecting, Phase::LoginRefused, Phase::AwaitingPrimary];
     while begins.contains(&watch.facts.snapshot().pass.phase) {
@@ -82,7 +83,14 @@ pub async fn watch(mut watch: SlotWatch) -> Fault {
             Ok(sql) => {
                 is_logged = false;
                 backoff.succeeded();
-                match observe(&mut watch, &sql, &mut ages).await {
+                let in_the_way =
+                    wait_until_in_the_way(&watch.settings.connection, &sql, TRY_EVERY, GO_ON_FOR);
+                let observed = tokio::select! {
+                    observed = observe(&watch, &sql, &mut ages) => observed,
+                    // The session ends, and the next attempt meets the same.
+                    refused = in_the_way => Err(refused),
+                };
+                match observed {
                     Ok(Some(fault)) => return fault,
                     Ok(None) => {}
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
@@ -111,7 +119,7 @@ struct Ages {
 
 /// Returns without a fault when the stream comes from another server.
 async fn observe(
-    watch: &mut SlotWatch,
+    watch: &SlotWatch,
     sql: &Sql,
     ages: &mut Ages,
 ) -> Result<Option<Fault>, ConnectError> {
