@@ -28,12 +28,11 @@ pub async fn check_create(
     failover: bool,
 ) -> Result<(), Fault> {
     const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
-        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1),
-        EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $2)";
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1)";
     let SourceSettings { slot: name, publication, .. } = settings;
-    let row = client.query_typed_one(SQL, &[(publication, Type::TEXT), (name, Type::TEXT)]).await;
+    let row = client.query_typed_one(SQL, &[(publication, Type::TEXT)]).await;
     let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
-    let (version, is_published, exists): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    let (version, is_published): (i32, bool) = (row.get(0), row.get(1));
     if !is_published {
         return Err(publication_missing(settings, false));
     }
@@ -46,7 +45,11 @@ pub async fn check_create(
             "walrelay slot create",
         ));
     }
-    if exists { Err(slot_exists(name)) } else { Ok(()) }
+    let state = slot_state(client, name).await.map_err(|error| slot_refused(&error, name, &[]))?;
+    match &state.slot {
+        None => Ok(()),
+        Some(slot) => Err(not_ours(slot, &state.database).unwrap_or_else(|| slot_exists(name))),
+    }
 }
 
 /// Creates the slot and returns the position from which
@@ -67,6 +70,47 @@ pub async fn create(
         Ok(row) => Ok(Lsn::from_wire(row.get::<_, PgLsn>(0).into())),
         Err(error) => Err(slot_refused(&error, name, &names(client).await)),
     }
+}
+
+/// The slot has the configured name, but cannot be that of a relay in this database.
+pub(super) fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
+    let name = &slot.name;
+    let (code, what) = match (&slot.plugin, &slot.database) {
+        (None, _) => ("slot.physical", format!("slot {name} is physical, not logical")),
+        (Some(plugin), _) if plugin != "pgoutput" => {
+            ("slot.plugin", format!("slot {name} uses plugin {plugin}, not pgoutput"))
+        }
+        _ => {
+            let elsewhere = of_other_database(slot, database)?;
+            let mend = format!(
+                "choose another name in source.slot, then walrelay init; if nobody needs this slot, with the URL of that \
+                 database: walrelay slot drop {name}"
+            );
+            return Some(Fault { mend, ..elsewhere });
+        }
+    };
+    let mend = format!(
+        "choose another name in source.slot, then walrelay init; if nobody needs this slot: \
+         walrelay slot drop {name}"
+    );
+    Some(slot_problem(code, what, mend))
+}
+
+/// The names of slots are those of the whole server, and Postgres lets a role drop the slot of another
+/// database.
+fn of_other_database(slot: &SlotFacts, database: &str) -> Option<Fault> {
+    let (name, theirs) = (&slot.name, slot.database.as_deref()?);
+    (theirs != database).then(|| {
+        slot_problem(
+            "slot.database",
+            format!(
+                "slot {name} belongs to database {theirs}, not to {database}: another relay may read it"
+            ),
+            format!(
+                "if nobody needs it, run the command with the URL of database {theirs} in source.url"
+            ),
+        )
+    })
 }
 
 /// A slot is seen as soon as its creation begins, and is gone if that fails: it waits for the transactions that
@@ -90,13 +134,16 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
     )
 }
 
-/// Checks that there is a slot that can be dropped: nobody uses it.
+/// Checks that there is a slot that can be dropped: it is of this database, and nobody uses it.
 pub async fn check_drop(client: &Client, name: &str) -> Result<(), Fault> {
-    let state = slot_state(client, name).await;
-    let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
+    let state = slot_state(client, name).await.map_err(|error| slot_refused(&error, name, &[]))?;
+    let Some(slot) = &state.slot else {
         let mend = "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;";
         return Err(Fault { mend: mend.to_owned(), ..slot_missing(name) });
     };
+    if let Some(fault) = of_other_database(slot, &state.database) {
+        return Err(fault);
+    }
     slot.active_pid.map_or(Ok(()), |pid| Err(slot_active(name, Some(pid))))
 }
 

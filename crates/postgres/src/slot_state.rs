@@ -104,7 +104,8 @@ pub struct SlotState {
     /// The end of the WAL that is on disk: a crash can lose what is behind it, and no slot sends that.
     #[serde(deserialize_with = "lsn")]
     pub current_lsn: Lsn,
-    database: String,
+    /// The one that was asked.
+    pub database: String,
     pub slot: Option<SlotFacts>,
     pub holder: Option<SlotHolder>,
     decoded: Option<i64>,

@@ -90,6 +90,33 @@ async fn a_slot_in_use_is_never_dropped() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_slot_of_another_database_is_neither_dropped_nor_taken_for_ones_own() {
+    let server = testing::logical();
+    let (client, settings) = server.database("slot_elsewhere").await;
+    client.batch_execute("CREATE PUBLICATION slot_elsewhere").await.unwrap();
+    // GIVEN the slot of a relay that reads another database
+    let other = server.connect("postgres", "postgres").await;
+    let make = "SELECT pg_create_logical_replication_slot('slot_elsewhere', 'pgoutput')";
+    other.batch_execute(make).await.unwrap();
+    for fault in [
+        check_drop(&client, "slot_elsewhere").await.unwrap_err(),
+        drop(&client, "slot_elsewhere").await.unwrap_err(),
+    ] {
+        assert_eq!((fault.code, fault.exit), ("slot.database", Exit::Slot));
+        let what = "slot slot_elsewhere belongs to database postgres, not to slot_elsewhere: another relay may read it";
+        assert_eq!(fault.what, what);
+        assert!(fault.mend.contains("the URL of database postgres"), "{}", fault.mend);
+    }
+    let fault = create(&client, &settings, false).await.unwrap_err();
+    assert_eq!(fault.code, "slot.database");
+    assert!(fault.mend.contains("choose another name in source.slot"), "{}", fault.mend);
+    // WHEN the command has the URL of that database THEN it drops the slot
+    drop(&other, "slot_elsewhere").await.unwrap();
+    assert!(row(&client, "slot_elsewhere").await.is_none());
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn no_slot_free_names_those_in_use() {
     let (client, settings) = testing::one_slot().database("slot_full").await;
     let taken = "SELECT pg_create_physical_replication_slot('someone')";

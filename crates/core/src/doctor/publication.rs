@@ -22,15 +22,16 @@ const KNOWS_EXCEPT: u32 = 190_000;
 /// The first version that can publish generated columns.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
 
+/// `has_slot` says whether there is a slot of this database that a relay could read on from.
 pub fn judge(
     published: &PublishedFacts,
     settings: &SourceSettings,
     server_version: u32,
-    slot_exists: bool,
+    has_slot: bool,
 ) -> Vec<Finding> {
     let name = &settings.publication;
     let Some(publication) = &published.publication else {
-        return vec![Finding::fail(publication_missing(settings, slot_exists))];
+        return vec![Finding::fail(publication_missing(settings, has_slot))];
     };
     let mut findings: Vec<Finding> = without_filters(&settings.outboxes, server_version)
         .map(Finding::fail)

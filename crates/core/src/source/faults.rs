@@ -119,9 +119,10 @@ pub fn publication_problem(code: &'static str, what: String, mend: String) -> Fa
     Fault::new(Exit::Source, code, what, "source.publication", mend)
 }
 
-pub fn publication_missing(settings: &SourceSettings, slot_exists: bool) -> Fault {
+/// `has_slot` says whether there is a slot that a relay could read on from.
+pub fn publication_missing(settings: &SourceSettings, has_slot: bool) -> Fault {
     let create = create_sql(settings);
-    let mend = if slot_exists {
+    let mend = if has_slot {
         format!(
             "{create}\nthe slot is older than that publication and cannot read past it\n{}",
             pass_gap(settings)

@@ -7,7 +7,7 @@ use crate::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
 use crate::oldest_transaction::PINNED_BYTES_MIN;
 use crate::quote::quote_literal;
 use crate::settings::SourceSettings;
-use crate::slot::being_made;
+use crate::slot::{being_made, not_ours};
 use crate::slot_state::SlotFacts;
 use walrelay_base::error::Fault;
 use walrelay_base::figures::binary_size;
@@ -44,25 +44,11 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
     findings
 }
 
-/// The slot has the configured name, but cannot be the relay's.
-fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
-    let name = &slot.name;
-    let (code, what) = match (&slot.plugin, &slot.database) {
-        (None, _) => ("slot.physical", format!("slot {name} is physical, not logical")),
-        (Some(plugin), _) if plugin != "pgoutput" => {
-            ("slot.plugin", format!("slot {name} uses plugin {plugin}, not pgoutput"))
-        }
-        (_, Some(theirs)) if theirs != database => (
-            "slot.database",
-            format!("slot {name} belongs to database {theirs}, not to {database}"),
-        ),
-        _ => return None,
-    };
-    let mend = format!(
-        "choose another name in source.slot, then walrelay init; if nobody needs this slot: \
-         walrelay slot drop {name}"
-    );
-    Some(slot_problem(code, what, mend))
+/// Whether a relay could read on from the slot. Any other is replaced, or is somebody else's.
+pub(super) fn is_usable(facts: &SourceFacts) -> bool {
+    let is_ours =
+        |slot: &&SlotFacts| not_ours(slot, &facts.server.database).is_none() && !slot.is_lost();
+    facts.slot.as_ref().is_some_and(|slot| is_ours(&slot))
 }
 
 fn lost(slot: &SlotFacts) -> Option<Fault> {

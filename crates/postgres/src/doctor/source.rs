@@ -48,10 +48,10 @@ pub async fn report(client: &Client, settings: &SourceSettings) -> Result<Source
 }
 
 fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
-    let (version, slot_exists) = (facts.server.version, facts.slot.is_some());
+    let (version, has_slot) = (facts.server.version, slot::is_usable(facts));
     let mut findings = server::judge(facts, settings);
     findings.extend(tables::judge(&facts.published.tables, &settings.outboxes));
-    findings.extend(publication::judge(&facts.published, settings, version, slot_exists));
+    findings.extend(publication::judge(&facts.published, settings, version, has_slot));
     findings.extend(slot::judge(facts, settings));
     findings
 }

@@ -453,6 +453,14 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect_warning(&found, "slot.unreserved", "next checkpoint");
     let found = slot(&|slot| slot.confirmed_flush = walrelay_base::lsn::Lsn::from_wire(u64::MAX));
     expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
+    // THEN a publication that is missing needs no new slot where the slot is that of another database
+    let found = judged(&|facts| {
+        facts.published.publication = None;
+        facts.slot.as_mut().unwrap().database = Some("other".into());
+    });
+    let mend = &found.first_fault().unwrap().mend;
+    assert!(mend.starts_with("walrelay init") && !mend.contains("walrelay slot drop"), "{mend}");
+    assert_eq!(codes(&found), ["publication.missing", "slot.database"]);
     // THEN a lost slot is told before anything else
     let found = judged(&|facts| {
         facts.published.publication = None;
