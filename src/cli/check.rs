@@ -171,7 +171,7 @@ fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
         LinkSafety::Exposed => Finding::warn(
             "source.no-tls",
             format!(
-                "the connection to {server} is not encrypted, so events can be read on the way; set ssl = on in Postgres and sslmode=verify-full in source.url"
+                "the connection to {server} is not encrypted, so events can be read on the way; in Postgres install a certificate and its key (ssl_cert_file, ssl_key_file), then set ssl = on; and write sslmode=verify-full in source.url"
             ),
         ),
         LinkSafety::Unverified => Finding::warn(

@@ -48,7 +48,10 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
         ),
         ConnectCause::NoTls => (
             "source.no-tls",
-            "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url".into(),
+            "the server has no TLS: install its certificate and key first (ssl_cert_file, ssl_key_file), then ALTER SYSTEM SET \
+             ssl = on; SELECT pg_catalog.pg_reload_conf(); with ssl = on and no certificate Postgres does not start again; in a \
+             network that you trust: sslmode=disable in source.url (nothing is encrypted)"
+                .into(),
         ),
         ConnectCause::LoginUnread(_) => (
             "source.login-unread",
