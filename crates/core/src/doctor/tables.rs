@@ -8,7 +8,7 @@ use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
 use crate::source::faults::{table_missing, table_problem};
 use crate::source::publication::{TableFacts, add_order_sql};
-use crate::source::quote::{quote_ident, quote_table};
+use crate::source::quote::quote_table;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ReadBy {
@@ -151,13 +151,9 @@ fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
 fn column_missing(table: &TableFacts, name: &str) -> Fault {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     let mend = match nearest(name, names.iter().copied()) {
-        Some(near) => format!(
-            "name column \"{near}\" instead, in columns or route of [[source.outbox]]; or ALTER \
-             TABLE {} RENAME COLUMN {} TO {};",
-            quote_table(&table.schema, &table.name),
-            quote_ident(near),
-            quote_ident(name),
-        ),
+        Some(near) => {
+            format!("name column \"{near}\" instead, in columns or route of [[source.outbox]]")
+        }
         None => "map the part to a column that exists: columns = { … } or route = { … } of \
                  [[source.outbox]]"
             .to_owned(),
