@@ -42,7 +42,10 @@ pub(crate) async fn inspect(
     );
     let (found, facts) =
         looked.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
-    let problems = found.iter().flat_map(|table| tables::faults(table, outbox, ReadBy::Polling));
+    let problems = found.iter().flat_map(|table| {
+        let unread = tables::faults(table, outbox, ReadBy::Polling);
+        unread.into_iter().chain(tables::absent_named(table, outbox))
+    });
     let mut problems: Vec<Finding> = problems.map(Finding::fail).collect();
     let Some(facts) = facts else {
         return Ok(PolledTableReport { facts: None, findings: problems });

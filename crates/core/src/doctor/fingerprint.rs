@@ -9,7 +9,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{publication, tables};
+use super::publication;
+use super::tables::{self, ReadBy};
 use crate::base::encoding::hex;
 use crate::base::error::{Doubt, Fault};
 use crate::base::finding::faults;
@@ -48,9 +49,13 @@ impl PublicationFingerprint {
 
     /// Why the publication holds back rows now, if it does.
     pub fn withholding_fault(&self, settings: &SourceSettings) -> Option<Fault> {
-        let mut findings = tables::judge(&self.published.tables, &settings.outboxes);
-        findings.extend(publication::judge(&self.published, settings, self.server_version, true));
-        faults(&findings).next().cloned()
+        let tables = self.published.tables.iter().zip(&settings.outboxes);
+        let mut unread =
+            tables.flat_map(|(table, outbox)| tables::faults(table, outbox, ReadBy::Slot));
+        unread.next().or_else(|| {
+            let found = publication::judge(&self.published, settings, self.server_version, true);
+            faults(&found).next().cloned()
+        })
     }
 
     /// Names this state of the catalog rows.

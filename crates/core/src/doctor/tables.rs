@@ -5,7 +5,7 @@ use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::stop::TABLE_UNLOGGED;
 use crate::base::text::nearest;
-use crate::outbox::settings::OutboxTable;
+use crate::outbox::settings::{NamedColumn, OutboxTable};
 use crate::source::faults::{table_missing, table_problem};
 use crate::source::publication::{TableFacts, add_order_sql};
 use crate::source::quote::quote_table;
@@ -19,7 +19,8 @@ pub enum ReadBy {
 /// For the slot.
 pub fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
     let judge_one = |(table, outbox): (&TableFacts, &OutboxTable)| {
-        let faults = faults(table, outbox, ReadBy::Slot);
+        let mut faults = faults(table, outbox, ReadBy::Slot);
+        faults.extend(absent_named(table, outbox));
         if faults.is_empty() {
             let text = format!("table {} has the columns it needs", table.shown());
             let mut found = vec![Finding::ok("table", text)];
@@ -48,6 +49,7 @@ fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
     Some(Finding::warn("table.order", text))
 }
 
+/// The faults that keep rows from being read as events.
 pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
     let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
     let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
@@ -56,8 +58,21 @@ pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault
     }
     let absent = |name: &&str| table.column(name).is_none();
     let needed = outbox.needed_columns().into_iter();
-    faults.extend(needed.filter(absent).map(|name| column_missing(table, name)));
+    faults.extend(needed.filter(absent).map(|name| column_missing(table, name, None)));
     faults
+}
+
+/// Columns that the configuration names and the table does not have, although events can do without them: a
+/// running relay publishes events without them, and a start says that the name is wrong.
+pub fn absent_named(table: &TableFacts, outbox: &OutboxTable) -> Vec<Fault> {
+    let needed = outbox.needed_columns();
+    let is_absent = |column: &NamedColumn<'_>| {
+        table.kind.is_some()
+            && table.column(column.name).is_none()
+            && !needed.contains(&column.name)
+    };
+    let absent = outbox.named_columns().into_iter().filter(is_absent);
+    absent.map(|NamedColumn { key, name }| column_missing(table, name, Some(key))).collect()
 }
 
 /// The table itself is unlogged, or a partition of it.
@@ -148,19 +163,33 @@ fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
     ))
 }
 
-fn column_missing(table: &TableFacts, name: &str) -> Fault {
+/// `key` is that of a column without which events can be made.
+fn column_missing(table: &TableFacts, name: &str, key: Option<&str>) -> Fault {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    let mend = match nearest(name, names.iter().copied()) {
-        Some(near) => {
+    let mend = match (nearest(name, names.iter().copied()), key) {
+        (Some(near), None) => {
             format!("name column \"{near}\" instead, in columns or route of [[source.outbox]]")
         }
-        None => "map the part to a column that exists: columns = { … } or route = { … } of \
-                 [[source.outbox]]"
-            .to_owned(),
+        (Some(near), Some(key)) => {
+            format!("name column \"{near}\" instead, as {key} of [[source.outbox]]")
+        }
+        (None, None) => {
+            "map the part to a column that exists: columns = { … } or route = { … } of \
+                         [[source.outbox]]"
+                .to_owned()
+        }
+        (None, Some(key)) => format!(
+            "map the part to a column that exists, or remove {key} from [[source.outbox]]: then events do without it"
+        ),
     };
+    let why = key.map(|key| format!(", which {key} names")).unwrap_or_default();
     table_problem(
         "table.column-missing",
-        format!("{} has no column {name}; it has {}", table.shown(), names.join(", ")),
+        format!("{} has no column {name}{why}; it has {}", table.shown(), names.join(", ")),
         mend,
     )
 }
+
+#[cfg(test)]
+#[path = "tables_tests.rs"]
+mod tests;

@@ -144,6 +144,41 @@ impl OutboxTable {
     }
 }
 
+/// A column that an event can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedColumn<'a> {
+    /// The key that names it.
+    pub key: &'static str,
+    pub name: &'a str,
+}
+
+impl OutboxTable {
+    /// The columns that an event can do without and that the configuration names: each is in the table, or its
+    /// name is misspelled. The settings do not tell a name that was written from the default, so the default
+    /// name counts as not written. The tables of a library may lack what the library names.
+    pub fn named_columns(&self) -> Vec<NamedColumn<'_>> {
+        let Route { preset, headers, exchange, .. } = &self.route;
+        let (named, default) = (&self.columns, Columns::default());
+        let has_standard = *preset == Preset::Walrelay;
+        let is_standard = |header: &str| has_standard && !headers.contains_key(header);
+        let is_used = [
+            is_standard("event_type") || exchange.is_some(),
+            is_standard("traceparent"),
+            has_standard,
+        ];
+        let columns = [
+            ("columns.type", &named.event_type, &default.event_type),
+            ("columns.traceparent", &named.traceparent, &default.traceparent),
+            ("columns.headers", &named.headers, &default.headers),
+        ];
+        let columns = columns.into_iter().zip(is_used).filter(|_| self.library.is_none());
+        columns
+            .filter(|((_, name, default), is_used)| *is_used && name != default)
+            .map(|((key, name, _), _)| NamedColumn { key, name })
+            .collect()
+    }
+}
+
 impl Default for OutboxTable {
     fn default() -> OutboxTable {
         OutboxTable::from(OutboxSection::default())
@@ -161,13 +196,15 @@ settings! {
         pub key: String = text(IDENTIFIER)
             .default("aggregateid")
             .default_when(POLLED.0, POLLED.1, POLLED_KEY),
-        /// Column of the event type; the header `event_type`.
+        /// Column of the event type; the header `event_type`. Under its default name it may be
+        /// absent from the table.
         pub event_type ["type"]: String = text(IDENTIFIER).default("type"),
         /// Column of the payload. Required in the table.
         pub payload: String = text(IDENTIFIER).default("payload"),
-        /// Column of the W3C trace context; may be absent from the table.
+        /// Column of the W3C trace context. Under its default name it may be absent from the table.
         pub traceparent: String = text(IDENTIFIER).default("traceparent"),
-        /// Column of a JSON object of extra headers; may be absent from the table.
+        /// Column of a JSON object of extra headers. Under its default name it may be absent from
+        /// the table.
         pub headers: String = text(IDENTIFIER).default("headers"),
     }
 }
