@@ -20,8 +20,8 @@ fn a_topic_that_must_be_there_is_told_before_anything_moves() {
     scene.route = "topic = \"sink.never-made\"".into();
     let words = [
         "topic sink.never-made does not exist",
-        "kafka-topics.sh --create --topic sink.never-made",
-        "walrelay init",
+        "walrelay init, or: kafka-topics.sh --bootstrap-server",
+        "--create --topic sink.never-made",
     ];
     scene.assert_refused(5, "sink.topic-missing", &words);
     // GIVEN topics that the file names; all of them are told
@@ -50,7 +50,7 @@ fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
     scene.insert("3", "{}");
     let ended = scene.walrelay(&["run"]);
     let topic = "outbox.event.sink_made_later";
-    let create = format!("kafka-topics.sh --create --topic {topic}");
+    let create = format!("kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {topic}");
     let words = [&id, topic, &create, "this event is held"];
     ended.assert_fault(6, "event.refused", &words);
     // THEN what was committed before it has arrived, and the slot has not moved over it

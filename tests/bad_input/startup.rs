@@ -79,7 +79,7 @@ fn topics_that_rows_lead_to_are_looked_at() {
     scene.walrelay(&["check"]).assert_done().assert_says(&[
         "✓ topics that rows of the outbox lead to are there (1 looked at)",
         "! topic outbox.event.startup_rows_none does not exist, and rows of the outbox lead to it",
-        "kafka-topics.sh --create --topic outbox.event.startup_rows_none",
+        "--create --topic outbox.event.startup_rows_none",
     ]);
     // GIVEN no row THEN it is said that nothing was looked at
     scene.sql("DELETE FROM outbox");

@@ -133,7 +133,8 @@ pub(super) fn create_topics(
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let failure = fault::failure(code_of(code), "", &name, None);
-                return Err(not_created(&name, &failure.reason, settings, &failure.mend));
+                let mend = fault::mend(code_of(code), &name, &settings.brokers, true);
+                return Err(not_created(&name, &failure.reason, settings, &mend));
             }
         }
     }
@@ -159,7 +160,8 @@ pub(super) fn delete_records(
             Some(Code::TopicAuthorizationFailed) => (
                 "this login has no right to".to_owned(),
                 format!(
-                    "kafka-acls.sh --add --allow-principal User:… --operation Delete --topic {topic}"
+                    "kafka-acls.sh --bootstrap-server {} --add --allow-principal User:… --operation Delete --topic {topic}",
+                    settings.brokers
                 ),
             ),
             _ => {
@@ -259,16 +261,29 @@ pub(super) fn not_created(
 }
 
 pub(super) fn without_leader(settings: &KafkaSettings, topic: &str, error: &KafkaError) -> Fault {
-    let mend = format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}");
+    let mend = see_topic(settings, topic);
     let what = format!("topic {topic} was created, and cannot be used yet: {error}");
     Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
+}
+
+fn see_topic(settings: &KafkaSettings, topic: &str) -> String {
+    let brokers = &settings.brokers;
+    format!(
+        "see the broker's log, and kafka-topics.sh --bootstrap-server {brokers} --describe --topic {topic}"
+    )
 }
 
 pub(super) fn brokers_key(settings: &KafkaSettings) -> String {
     format!("sink.kafka.brokers = {:?}", settings.brokers)
 }
 
-pub(super) fn topic_unusable(code: kafka::Code, settings: &KafkaSettings, topic: &str) -> Fault {
+/// `is_listed` says that `walrelay init` creates the topic with the present configuration.
+pub(super) fn topic_unusable(
+    code: kafka::Code,
+    settings: &KafkaSettings,
+    topic: &str,
+    is_listed: bool,
+) -> Fault {
     let failure = fault::failure(code, "", topic, None);
     let (name, what) = match code {
         kafka::Code::UnknownTopic
@@ -282,7 +297,8 @@ pub(super) fn topic_unusable(code: kafka::Code, settings: &KafkaSettings, topic:
         _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
     };
     let place = format!("topic {topic} on {}", settings.brokers);
-    Fault::new(Exit::Sink, name, what, place, failure.mend)
+    let mend = fault::mend(code, topic, &settings.brokers, is_listed);
+    Fault::new(Exit::Sink, name, what, place, mend)
 }
 
 pub(super) fn dead_letters_unusable(
@@ -290,12 +306,13 @@ pub(super) fn dead_letters_unusable(
     settings: &KafkaSettings,
     topic: &str,
 ) -> Fault {
+    let brokers = &settings.brokers;
     let (name, what, mend) = match code {
         kafka::Code::TopicAuthorizationFailed => (
             "sink.dead-letter-forbidden",
             format!("this login may not use the dead-letter topic {topic}"),
             format!(
-                "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
+                "kafka-acls.sh --bootstrap-server {brokers} --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
             ),
         ),
         kafka::Code::UnknownTopic
@@ -305,17 +322,17 @@ pub(super) fn dead_letters_unusable(
             "sink.dead-letter-missing",
             format!("the dead-letter topic {topic} does not exist"),
             format!(
-                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8{}",
+                "walrelay init, or: kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions 8{}",
                 KEPT_FOR_EVER.map(|(key, value)| format!(" --config {key}={value}")).concat()
             ),
         ),
         _ => (
             "sink.dead-letter-unusable",
             format!("the dead-letter topic {topic} cannot be used: {code}"),
-            format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+            see_topic(settings, topic),
         ),
     };
-    Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
+    Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {brokers}"), mend)
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ fn unusable_topics(
             break;
         }
         let code = answer(sink, topic)?;
-        faults.extend(code.map(|code| cluster::topic_unusable(code, settings, topic)));
+        faults.extend(code.map(|code| cluster::topic_unusable(code, settings, topic, true)));
     }
     if let Some(address) = required.dead_letters.as_ref().filter(|_| !stop.load(Relaxed)) {
         let code = answer(sink, &address.topic)?;
@@ -156,7 +156,7 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
             existing.push(topic);
             continue;
         };
-        let Fault { what, mend, .. } = cluster::topic_unusable(code, settings, topic);
+        let Fault { what, mend, .. } = cluster::topic_unusable(code, settings, topic, false);
         let mend = mend.replace('\n', "; ");
         let text = format!("{what}, and rows of the outbox lead to it; {mend}");
         found.push(Finding::warn("sink", text));

@@ -20,6 +20,7 @@ use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, time};
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 use walrelay_base::event::Outbound;
+use walrelay_core::sink::kafka::fault::ANY_BROKER;
 use walrelay_sink::topic_reader::TopicReader;
 
 const GROUP: &str = "walrelay-topics";
@@ -160,7 +161,7 @@ fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>
 pub(super) fn reason(error: &KafkaError, topic: &str) -> String {
     match error.rdkafka_error_code() {
         Some(Code::TopicAuthorizationFailed) => format!(
-            "this login has no right to; kafka-acls.sh --add --allow-principal User:… --operation Read --topic {topic}"
+            "this login has no right to; kafka-acls.sh --bootstrap-server {ANY_BROKER} --add --allow-principal User:… --operation Read --topic {topic}"
         ),
         Some(Code::OperationTimedOut) => "its end was not reached in time".to_owned(),
         _ => error.to_string(),

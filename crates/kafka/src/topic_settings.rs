@@ -18,6 +18,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// The settings of a topic, as far as this login may see them. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct TopicSettings<'a> {
+    /// For commands.
+    brokers: &'a str,
     by_append_time: bool,
     before_max_ms: Option<i64>,
     after_max_ms: Option<i64>,
@@ -49,6 +51,7 @@ pub(super) fn findings(
         let text = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
         let number = |name: &str| text(name)?.parse().ok();
         let settings = TopicSettings {
+            brokers: &kafka.brokers,
             by_append_time: text("message.timestamp.type") == Some("LogAppendTime"),
             before_max_ms: number("message.timestamp.before.max.ms"),
             after_max_ms: number("message.timestamp.after.max.ms"),
@@ -96,7 +99,8 @@ fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> 
 /// one by choice.
 fn copies(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
     let mend = format!(
-        "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config min.insync.replicas="
+        "kafka-configs.sh --bootstrap-server {} --alter --entity-type topics --entity-name {topic} --add-config min.insync.replicas=",
+        settings.brokers
     );
     match (settings.replicas?, settings.in_sync_min?) {
         (replicas, min) if min > replicas => Some(format!(
@@ -111,7 +115,7 @@ fn copies(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
 
 /// How the broker deletes dead letters that nobody has dealt with.
 fn lost_dead_letters(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
-    let TopicSettings { retention_ms, retention_bytes, cleanup_policy, .. } = *settings;
+    let TopicSettings { brokers, retention_ms, retention_bytes, cleanup_policy, .. } = *settings;
     let limited = |limit: Option<i64>| limit.is_some_and(|limit| limit >= 0);
     let deletes = cleanup_policy.is_none_or(|policy| policy.contains("delete"));
     let compacts = cleanup_policy.is_some_and(|policy| policy.contains("compact"));
@@ -122,7 +126,7 @@ fn lost_dead_letters(topic: &str, settings: &TopicSettings<'_>) -> Option<String
         _ => return None,
     };
     Some(format!(
-        "the dead-letter topic {topic} loses dead letters that nobody has dealt with: {reason}; kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete"
+        "the dead-letter topic {topic} loses dead letters that nobody has dealt with: {reason}; kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete"
     ))
 }
 

@@ -7,6 +7,9 @@ use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
 const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
 
+/// The brokers in a command, where the configured ones are not at hand.
+pub const ANY_BROKER: &str = "HOST:PORT";
+
 /// An answer that this version does not know makes a dead letter, which somebody notices. A retry
 /// would hide it.
 const UNKNOWN: Disposition = Disposition::Terminal;
@@ -22,7 +25,7 @@ pub fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure
         class: class(code),
         subject: subject(id, topic),
         reason: reason(code, topic),
-        mend: mend(code, topic),
+        mend: mend(code, topic, ANY_BROKER, false),
     }
 }
 
@@ -90,30 +93,44 @@ fn class(code: Code) -> String {
     name
 }
 
-fn mend(code: Code, topic: &str) -> String {
+/// Says how to mend it, with a command for these brokers where there is one. `is_listed` says that `walrelay init`
+/// creates the topic with the present configuration.
+#[must_use]
+pub fn mend(code: Code, topic: &str, brokers: &str, is_listed: bool) -> String {
+    let tool = |name: &str| format!("{name} --bootstrap-server {brokers}");
     match code {
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
             format!(
                 "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
-             kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…"
+             {} --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…",
+                tool("kafka-configs.sh")
             )
         }
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => format!(
-            "kafka-topics.sh --create --topic {topic} --partitions 8, or list it in sink.kafka.topics and run: walrelay init"
-        ),
-        Code::TopicAuthorizationFailed => format!(
-            "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Describe --topic {topic}"
-        ),
-        Code::ClusterAuthorizationFailed => {
-            "kafka-acls.sh --add --allow-principal User:… --operation IdempotentWrite --cluster"
-                .to_owned()
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => {
+            let topics = tool("kafka-topics.sh");
+            let create = format!("{topics} --create --topic {topic} --partitions 8");
+            match is_listed {
+                true => format!("walrelay init, or: {create}"),
+                false => {
+                    format!("{create}, or list it in sink.kafka.topics and run: walrelay init")
+                }
+            }
         }
+        Code::TopicAuthorizationFailed => format!(
+            "{} --add --allow-principal User:… --operation Write --operation Describe --topic {topic}",
+            tool("kafka-acls.sh")
+        ),
+        Code::ClusterAuthorizationFailed => format!(
+            "{} --add --allow-principal User:… --operation IdempotentWrite --cluster",
+            tool("kafka-acls.sh")
+        ),
         Code::Authentication | Code::SaslAuthenticationFailed => {
             "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
                 .to_owned()
         }
         Code::InvalidTimestamp => format!(
-            "compare the clocks: date -u on this host and on the broker; kafka-configs.sh --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms"
+            "compare the clocks: date -u on this host and on the broker; {} --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms",
+            tool("kafka-configs.sh")
         ),
         Code::UnknownPartition => {
             format!(
@@ -124,7 +141,10 @@ fn mend(code: Code, topic: &str) -> String {
             "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
         }
         _ if code.disposition() == Some(Disposition::Halt) => MEND_SETTINGS.to_owned(),
-        _ => format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+        _ => format!(
+            "see the broker's log, and {} --describe --topic {topic}",
+            tool("kafka-topics.sh")
+        ),
     }
 }
 

@@ -21,6 +21,22 @@ fn codes_have_stable_names_and_one_disposition() {
 }
 
 #[test]
+fn a_command_names_the_brokers_and_init_is_enough_for_a_listed_topic() {
+    let missing = |is_listed| mend(Code::UnknownTopic, "orders", "a:1,b:2", is_listed);
+    let create =
+        "kafka-topics.sh --bootstrap-server a:1,b:2 --create --topic orders --partitions 8";
+    assert_eq!(missing(true), format!("walrelay init, or: {create}"));
+    let listed = "or list it in sink.kafka.topics and run: walrelay init";
+    assert_eq!(missing(false), format!("{create}, {listed}"));
+    for code in Code::ALL {
+        let told = of(*code).mend;
+        let is_whole =
+            !told.contains(".sh") || told.contains(".sh --bootstrap-server HOST:PORT --");
+        assert!(is_whole, "{told}");
+    }
+}
+
+#[test]
 fn an_answer_that_is_not_known_is_never_retried_in_silence() {
     for code in [Code::Unknown, Code::GroupIdNotFound] {
         assert_eq!((of(code).disposition, of(code).known), (Disposition::Terminal, false));
