@@ -236,7 +236,7 @@ async fn refuse_handed_over(
         "slot.exists",
         format!("slot {} carries this table now: it is no longer polled", source.slot),
         "source.slot",
-        "failed rows have dead letters: walrelay dlq list, walrelay dlq replay",
+        "failed rows have dead letters: walrelay dlq list, then walrelay dlq replay ID",
     ))
 }
 

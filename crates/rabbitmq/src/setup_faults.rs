@@ -68,7 +68,7 @@ impl<'a> SetupFaults<'a> {
 
     /// A `rabbitmqadmin` command for the configured virtual host.
     pub(super) fn admin(self, command: &str) -> String {
-        format!("rabbitmqadmin --vhost={:?} {command}", self.0.vhost)
+        self.0.address().admin(command)
     }
 
     fn init_or(self, command: &str) -> String {

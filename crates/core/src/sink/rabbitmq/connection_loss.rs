@@ -32,6 +32,11 @@ impl AmqpAddress {
         self.user.as_deref().unwrap_or("USER")
     }
 
+    /// A `rabbitmqadmin` command for the virtual host.
+    pub fn admin(&self, command: &str) -> String {
+        format!("rabbitmqadmin --vhost={:?} {command}", self.vhost)
+    }
+
     /// The command that gives that user permissions.
     pub fn grant(&self, permissions: &str) -> String {
         let (vhost, user) = (&self.vhost, self.user());

@@ -8,7 +8,7 @@
 //! the frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
 use super::answer::ReturnedMessage;
-use super::connection_loss::ConnectionLoss;
+use super::connection_loss::{AmqpAddress, ConnectionLoss};
 use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
@@ -255,7 +255,7 @@ impl AmqpMessage {
         }
     }
 
-    pub fn unroutable(&self, returned: &ReturnedMessage) -> Failure {
+    pub fn unroutable(&self, returned: &ReturnedMessage, address: &AmqpAddress) -> Failure {
         let (exchange, routing_key) = (self.exchange(), self.routing_key());
         let (class, known) = fault::return_class(returned.code);
         let disposition = if known { Disposition::Transient } else { Disposition::Terminal };
@@ -263,9 +263,21 @@ impl AmqpMessage {
             "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
             returned.code, returned.text
         );
-        let mend = format!(
-            "bind a queue: rabbitmqadmin declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}, or list it in sink.rabbitmq.queues and run: walrelay init"
-        );
+        // The default exchange takes the routing key as the name of a queue, and has no other binding.
+        let by_hand = match exchange {
+            "" => {
+                let command =
+                    format!("declare queue name={routing_key:?} durable=true queue_type=quorum");
+                format!("make the queue: {}", address.admin(&command))
+            }
+            _ => {
+                let command = format!(
+                    "declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}"
+                );
+                format!("bind a queue: {}", address.admin(&command))
+            }
+        };
+        let mend = format!("{by_hand}, or list it in sink.rabbitmq.queues and run: walrelay init");
         Failure { known, ..self.failure(disposition, &class, reason, mend) }
     }
 
@@ -278,11 +290,12 @@ impl AmqpMessage {
         self.failure(Disposition::Transient, fault::NACK, reason, mend)
     }
 
-    pub fn no_exchange(&self) -> Failure {
+    pub fn no_exchange(&self, address: &AmqpAddress) -> Failure {
         let exchange = self.exchange();
         let reason = format!("there is no exchange {exchange:?}");
         let mend = format!(
-            "rabbitmqadmin declare exchange name={exchange:?} type=… durable=true, or, where the exchange is not a template: walrelay init"
+            "{}, or, where the exchange is not a template: walrelay init",
+            address.admin(&format!("declare exchange name={exchange:?} type=… durable=true"))
         );
         self.failure(Disposition::Transient, fault::NO_EXCHANGE, reason, mend)
     }

@@ -265,3 +265,19 @@ fn what_the_broker_takes_for_its_own_is_left_out() {
     assert_eq!(header(&message, HEADERS_DROPPED).as_deref(), Some("CC, BCC, x-stream-offset"));
     assert_eq!(header(&message, "cc").as_deref(), Some("x"));
 }
+
+#[test]
+fn the_command_for_an_event_without_a_queue_names_the_virtual_host() {
+    let address = AmqpAddress { vhost: "shop".to_owned(), ..AmqpAddress::default() };
+    let returned = ReturnedMessage { id: "e-1".to_owned(), code: 312, text: "NO_ROUTE".to_owned() };
+    let mend = |exchange| {
+        let event = Outbound { exchange, topic: "orders", ..event() };
+        copy(&event).unwrap().unroutable(&returned, &address).mend
+    };
+    let binding = "bind a queue: rabbitmqadmin --vhost=\"shop\" declare binding source=\"events\" destination=QUEUE routing_key=\"orders\"";
+    assert!(mend("events").starts_with(binding), "{}", mend("events"));
+    let queue = "make the queue: rabbitmqadmin --vhost=\"shop\" declare queue name=\"orders\"";
+    assert!(mend("").starts_with(queue), "{}", mend(""));
+    let missing = copy(&event()).unwrap().no_exchange(&address).mend;
+    assert!(missing.starts_with("rabbitmqadmin --vhost=\"shop\" declare exchange"), "{missing}");
+}

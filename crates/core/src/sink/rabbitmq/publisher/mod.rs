@@ -414,7 +414,9 @@ impl Publisher {
                     }
                     None => self.unconfirmed.set_aside(sequence),
                 },
-                Some(false) => self.fail(sequence, message.no_exchange()),
+                Some(false) => {
+                    self.fail(sequence, message.no_exchange(&self.address));
+                }
                 None => {
                     self.ask(message.exchange(), now, port);
                     break;
@@ -448,7 +450,7 @@ impl Publisher {
                     continue;
                 }
                 PublishOutcome::Nacked => message.nacked(),
-                PublishOutcome::Returned(returned) => message.unroutable(&returned),
+                PublishOutcome::Returned(returned) => message.unroutable(&returned, &self.address),
             };
             self.fail(sequence, failure);
         }
@@ -459,7 +461,7 @@ impl Publisher {
         let Some(message) = self.unconfirmed.item(sequence) else { return };
         let failure = match refusal {
             Refusal::NotPermitted(text) => message.not_permitted(text, &self.address.permit()),
-            Refusal::NoExchange => message.no_exchange(),
+            Refusal::NoExchange => message.no_exchange(&self.address),
         };
         self.fail(sequence, failure);
     }
