@@ -13,7 +13,10 @@ fn who_may_not_log_in_is_told_and_the_password_is_not() {
     scene.sink = sink(&format!("amqp://{name}:canary%2F1@127.0.0.1:{port}/{name}"));
     let mend = format!("rabbitmqctl change_password \"{name}\"");
     scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
-    let ended = scene.assert_refused(5, "sink.login", &["ACCESS_REFUSED", &mend]);
+    let add = format!("rabbitmqctl add_user \"{name}\"");
+    let rights = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'";
+    let words = ["ACCESS_REFUSED", &mend, &add, rights];
+    let ended = scene.assert_refused(5, "sink.login", &words);
     assert!(!ended.all().contains("canary"), "{ended}");
     for words in [&["check"][..], &["init"], &["config", "show"]] {
         let ended = scene.walrelay(words);

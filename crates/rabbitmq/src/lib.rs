@@ -17,6 +17,7 @@ mod publish;
 mod publish_connection;
 mod publish_login;
 mod publish_port;
+mod rights;
 mod settings;
 mod setup_faults;
 mod tls;

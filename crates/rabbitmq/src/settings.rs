@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 
 use super::connection_loss::AmqpAddress;
 use super::message::NAME_BYTES_MAX;
+use super::rights::rights;
 use super::uri::{AmqpUri, RabbitHost};
 use walrelay_base::secret::{Secret, SecretFile as _};
 use walrelay_base::settings::kind::{FILLED, TextRule};
@@ -17,6 +18,7 @@ use walrelay_base::settings::{
     text, url, word,
 };
 use walrelay_base::template::Template;
+use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_sink::broker::{Broker, SinkSettings};
 use walrelay_sink::settings::{InvalidSetting, Surroundings};
 
@@ -39,7 +41,8 @@ const BINDING_KEY: TextRule = TextRule {
 };
 
 settings! {
-    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URL says.
+    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URL says, and
+    /// where dead letters go.
     #[derive(Clone, Debug)]
     pub(super) struct RabbitSettings {
         /// Where RabbitMQ is: `amqps://user:password@mq1:5671,mq2:5671/vhost`; hosts are tried in
@@ -71,6 +74,7 @@ settings! {
         pub(super) hosts: Vec<RabbitHost>,
         pub(super) vhost: String,
         pub(super) login: RabbitLogin,
+        pub(super) dead_letters: DeadLetterAddress,
     }
 }
 
@@ -153,6 +157,7 @@ impl SinkSettings for RabbitSettings {
                 (self.hosts, self.vhost) = (uri.hosts, uri.vhost);
             }
         }
+        self.dead_letters = around.dead_letters.clone();
         let dead_letters = &around.dead_letters.exchange;
         if !dead_letters.is_empty() && self.exchange.constant() == Some(dead_letters) {
             let taken = InvalidSetting::taken_by_dead_letters;
@@ -192,7 +197,8 @@ impl RabbitSettings {
             RabbitLogin::Plain(user, _) => Some(user.clone()),
             RabbitLogin::External => None,
         };
-        AmqpAddress { place: self.place(), vhost: self.vhost.clone(), user }
+        let rights = rights(&self.exchange, Some(&self.dead_letters));
+        AmqpAddress { place: self.place(), vhost: self.vhost.clone(), user, rights }
     }
 
     fn invalid_names(&self) -> Vec<InvalidSetting> {

@@ -1,7 +1,6 @@
 use super::*;
 use walrelay_base::settings::Settings as _;
 use walrelay_base::settings::visit::section_of;
-use walrelay_core::dead_letter::writer::DeadLetterAddress;
 
 fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<InvalidSetting>> {
     let mut section = section_of(&[&[("exchange", "x")], pairs].concat());

@@ -4,6 +4,7 @@ use super::connection_loss::ConnectionLoss;
 use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::OFFSET_HEADER;
 use super::probe::{ExchangeDifference, STREAM};
+use super::rights::rights;
 use super::settings::RabbitSettings;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
@@ -77,14 +78,7 @@ impl<'a> SetupFaults<'a> {
 
     /// The command that gives the login the permissions that the relay needs, and no others.
     fn grant_all(self, dead_letters: Option<&DeadLetterAddress>) -> String {
-        let letters = dead_letters.map(|it| (it.exchange.as_str(), it.topic.as_str()));
-        let (exchange, queue): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
-        // The default exchange has another name in permissions; rows may name any exchange.
-        let write = match self.0.exchange.constant() {
-            None | Some("") => ".*".to_owned(),
-            Some(events) => pattern(&[vec![events], exchange].concat()),
-        };
-        let command = self.0.address().grant(&format!("'' '{write}' '{}'", pattern(&queue)));
+        let command = self.0.address().grant(&rights(&self.0.exchange, dead_letters));
         format!("{command} (configure, write, read: this replaces what there is)")
     }
 
@@ -256,16 +250,6 @@ impl<'a> SetupFaults<'a> {
             ),
         };
         self.fault(code, &format!("queue {name}"), what, mend)
-    }
-}
-
-/// A regular expression that matches these names and nothing else.
-fn pattern(names: &[&str]) -> String {
-    let escaped: Vec<String> = names.iter().map(|name| regex_syntax::escape(name)).collect();
-    match escaped.as_slice() {
-        [] => String::new(),
-        [name] => format!("^{name}$"),
-        names => format!("^({})$", names.join("|")),
     }
 }
 

@@ -2,14 +2,6 @@ use super::*;
 use walrelay_sink::UNREACHABLE;
 
 #[test]
-fn a_name_becomes_a_pattern_for_itself_alone() {
-    assert_eq!(pattern(&["outbox.events"]), "^outbox\\.events$");
-    assert_eq!(pattern(&["a+b(c)"]), "^a\\+b\\(c\\)$");
-    assert_eq!(pattern(&["a.b", "c"]), "^(a\\.b|c)$");
-    assert_eq!(pattern(&[]), "");
-}
-
-#[test]
 fn a_stream_that_an_outage_keeps_from_being_read_may_be_readable_later() {
     let (settings, address) = (RabbitSettings::default(), DeadLetterAddress::default());
     let fault = |loss: ConnectionLoss| SetupFaults(&settings).unreadable(&address, &loss);

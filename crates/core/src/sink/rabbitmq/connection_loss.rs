@@ -13,8 +13,6 @@ use crate::sink::{Disposition, Failure, UNREACHABLE};
 const QUEUE_DOWN: &str = "down or inaccessible";
 /// In the broker's text about an exchange type.
 const UNKNOWN_EXCHANGE_TYPE: &str = "unknown exchange type";
-/// Configure, write and read permissions; dead letters are read.
-const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
 
 /// The broker as faults name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +22,8 @@ pub struct AmqpAddress {
     pub vhost: String,
     /// None where the broker takes the user from the client certificate.
     pub user: Option<String>,
+    /// The permissions that a relay needs: patterns to configure, write and read, as `rabbitmqctl` takes them.
+    pub rights: String,
 }
 
 impl AmqpAddress {
@@ -43,19 +43,26 @@ impl AmqpAddress {
         format!("rabbitmqctl set_permissions -p {vhost:?} {user:?} {permissions}")
     }
 
+    /// The command that gives that user the permissions of a relay, and no others.
+    fn grant_rights(&self) -> String {
+        format!("{} (docs/rabbitmq.md, \"Rights\")", self.grant(&self.rights))
+    }
+
     /// The commands that permit this login to publish.
     pub fn permit(&self) -> String {
         let (vhost, user) = (&self.vhost, self.user());
         format!(
             "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost:?}, rabbitmqctl clear_topic_permissions -p {vhost:?} {user:?}",
-            self.grant(PUBLISH_ANYWHERE)
+            self.grant_rights()
         )
     }
 
     fn login_mend(&self) -> String {
         match &self.user {
             Some(user) => format!(
-                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …"
+                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …; if there is no \
+                 such user: rabbitmqctl add_user {user:?} …; {}",
+                self.grant_rights()
             ),
             None => {
                 "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
@@ -252,7 +259,7 @@ impl ConnectionLoss {
             (Some(ACCESS_REFUSED), _) => ("sink.login", address.login_mend()),
             _ if self.is_over_limit() => (UNREACHABLE, address.limit_mend(&self.text)),
             (Some(402 | NOT_ALLOWED), _) => {
-                let grant = address.grant(PUBLISH_ANYWHERE);
+                let grant = address.grant_rights();
                 ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", address.vhost))
             }
             _ => (

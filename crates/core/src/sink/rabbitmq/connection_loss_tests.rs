@@ -75,3 +75,20 @@ fn a_limit_that_is_reached_is_no_refused_login() {
     // A later connection may have another login.
     assert_eq!((fault.code, fault.may_pass), ("sink.vhost", true));
 }
+
+#[test]
+fn a_login_that_is_refused_is_given_the_rights_of_a_relay_and_no_others() {
+    let rights = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'".to_owned();
+    let (vhost, user) = ("v".to_owned(), Some("u".to_owned()));
+    let address = AmqpAddress { vhost, user, rights: rights.clone(), ..AmqpAddress::default() };
+    let grant = format!("rabbitmqctl set_permissions -p \"v\" \"u\" {rights}");
+    let refused = ConnectionLoss::refused(ACCESS_REFUSED, "ACCESS_REFUSED - Login was refused");
+    let login = refused.unreachable(&address).mend;
+    for command in ["rabbitmqctl change_password \"u\"", "rabbitmqctl add_user \"u\"", &grant] {
+        assert!(login.contains(command), "{command} is not in {login}");
+    }
+    let missing = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
+    for mend in [missing.unreachable(&address).mend, address.permit()] {
+        assert!(mend.contains(&grant) && !mend.contains("'.*'"), "{mend}");
+    }
+}

@@ -1,0 +1,30 @@
+//! The permissions that a relay needs, for commands: whoever follows a hint shall not give more.
+
+use walrelay_base::template::Template;
+use walrelay_core::dead_letter::writer::DeadLetterAddress;
+
+/// Patterns to configure, write and read, as `rabbitmqctl set_permissions` takes them.
+pub(super) fn rights(exchange: &Template, dead_letters: Option<&DeadLetterAddress>) -> String {
+    let letters = dead_letters.map(|it| (it.exchange.as_str(), it.topic.as_str()));
+    let (exchanges, queues): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
+    // The default exchange has another name in permissions; rows may name any exchange.
+    let write = match exchange.constant() {
+        None | Some("") => ".*".to_owned(),
+        Some(events) => pattern(&[vec![events], exchanges].concat()),
+    };
+    format!("'' '{write}' '{}'", pattern(&queues))
+}
+
+/// A regular expression that matches these names and nothing else.
+fn pattern(names: &[&str]) -> String {
+    let escaped: Vec<String> = names.iter().map(|name| regex_syntax::escape(name)).collect();
+    match escaped.as_slice() {
+        [] => String::new(),
+        [name] => format!("^{name}$"),
+        names => format!("^({})$", names.join("|")),
+    }
+}
+
+#[cfg(test)]
+#[path = "rights_tests.rs"]
+mod tests;
