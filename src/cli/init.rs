@@ -2,7 +2,8 @@
 //! Postgres. What only a superuser may do it prints instead.
 
 use serde_json::{Value, json};
-use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
 
 use super::args::{InitArgs, OutputFormat};
 use super::check::{self, connect};
@@ -15,12 +16,14 @@ use crate::base::figures::counted;
 use crate::base::finding::{Finding, Level, faults};
 use crate::base::runtime;
 use crate::config::Config;
+use crate::doctor::polled_columns::not_shipped;
 use crate::doctor::{polled_table, source as source_doctor};
+use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::polled_outbox;
 use crate::source::emit;
 use crate::source::facts::{self, RoleFacts, SourceFacts};
-use crate::source::faults::query_fault;
+use crate::source::faults::{message_of, query_fault, table_problem};
 use crate::source::init::{self, InitStep};
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
@@ -262,9 +265,44 @@ async fn lacks_polled_table(
     let report = polled_table::inspect(client, outbox, polling).await?;
     match faults(&report.findings).next() {
         None => Ok(false),
-        Some(fault) if fault.code == "table.missing" && outbox.is_shipped() => Ok(true),
+        Some(fault) if fault.code == "table.missing" && outbox.is_shipped() => {
+            unfit_columns(outbox, polling).map_or(Ok(true), Err)
+        }
         Some(fault) => Err(fault.clone()),
     }
+}
+
+/// A table that could not be polled is not made.
+fn unfit_columns(outbox: &OutboxTable, polling: &PollingSettings) -> Option<Fault> {
+    let absent = not_shipped(outbox, polling);
+    (!absent.is_empty()).then(|| {
+        let what = format!(
+            "outbox table {outbox} does not exist, and the configuration names columns that the shipped table has not: {}",
+            absent.join(", ")
+        );
+        let mend = "make a table that fits, starting from sql/polling.sql, or leave out the keys that name these columns; \
+                    then: walrelay init";
+        table_problem("table.missing", what, mend)
+    })
+}
+
+/// Why the shipped table could not be made.
+fn not_made(error: &Error, outbox: &OutboxTable) -> Fault {
+    if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        return query_fault(error, "making the outbox table");
+    }
+    let schema = &outbox.schema;
+    Fault::new(
+        Exit::Source,
+        "init.permission",
+        format!("this role may not make outbox table {outbox}: {}", message_of(error)),
+        "",
+        format!(
+            "run walrelay init with a role that may CREATE in schema {schema} (GRANT CREATE ON SCHEMA {} TO …;), or as that \
+             role: psql -f sql/polling.sql; walrelay init --sql prints that file",
+            quote_ident(schema)
+        ),
+    )
 }
 
 async fn make_polled_table(
@@ -276,6 +314,7 @@ async fn make_polled_table(
     if !lacks_polled_table(client, settings, polling).await? {
         return Ok(InitReport::default());
     }
+    let outbox = polled_outbox(settings)?;
     let what = "make outbox table public.outbox, to be polled";
     if mode.prints {
         print_line(&format!("+ {what}"));
@@ -285,8 +324,8 @@ async fn make_polled_table(
         return Ok(report);
     }
     let made = client.batch_execute(POLLING_SQL).await;
-    made.map_err(|error| query_fault(&error, "making the outbox table"))?;
-    let table = polled_table::inspect(client, polled_outbox(settings)?, polling).await?;
+    made.map_err(|error| not_made(&error, outbox))?;
+    let table = polled_table::inspect(client, outbox, polling).await?;
     match faults(&table.findings).next() {
         None => Ok(report),
         Some(fault) => Err(fault.clone()),

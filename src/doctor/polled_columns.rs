@@ -66,6 +66,39 @@ fn work_columns(polling: &PollingSettings) -> [WorkColumn<'_>; 9] {
     .map(|(name, wanted, rest, use_)| WorkColumn { name, wanted, rest, use_ })
 }
 
+/// The columns of the shipped table (sql/polling.sql).
+const SHIPPED: [&str; 12] = [
+    "id",
+    "event_key",
+    "payload",
+    "status",
+    "retry_count",
+    "next_retry_at",
+    "locked_at",
+    "locked_by",
+    "failure_reason",
+    "failed_at",
+    "traceparent",
+    "created_at",
+];
+
+/// The columns that the configuration names and the shipped table does not have, each once.
+pub(crate) fn not_shipped<'a>(
+    outbox: &'a OutboxTable,
+    polling: &'a PollingSettings,
+) -> Vec<&'a str> {
+    let of_event = outbox.needed_columns();
+    let named = outbox.named_columns().into_iter().map(|column| column.name);
+    let of_work = work_columns(polling).map(|column| column.name);
+    let mut absent: Vec<&str> = Vec::new();
+    for name in of_event.into_iter().chain(named).chain(of_work) {
+        if !SHIPPED.contains(&name) && !absent.contains(&name) {
+            absent.push(name);
+        }
+    }
+    absent
+}
+
 fn column_problem(code: &'static str, what: String, mend: String) -> Finding {
     Finding::fail(Fault::new(Exit::Source, code, what, "source.polling.columns", mend))
 }
@@ -198,3 +231,7 @@ pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
         )))
     })
 }
+
+#[cfg(test)]
+#[path = "polled_columns_tests.rs"]
+mod tests;

@@ -42,6 +42,32 @@ fn init_makes_the_table_and_check_agrees() {
 }
 
 #[test]
+fn init_makes_no_table_that_it_may_not_make_or_that_does_not_fit() {
+    let mut scene = polled("polling_init_unfit");
+    // GIVEN a role that may not create tables
+    scene.sql("CREATE ROLE polling_init_guest LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    let url = scene.url.clone();
+    scene.url = url.replace("//postgres@", "//polling_init_guest@");
+    let words = [
+        "may not make outbox table public.outbox",
+        "may CREATE in schema public",
+        "psql -f sql/polling.sql",
+    ];
+    scene.walrelay(&["init"]).assert_fault(4, "init.permission", &words);
+    scene.url = url;
+    // GIVEN columns of another table
+    let shipped = scene.source.clone();
+    scene.source += "columns = { id = \"message_id\" }\n[source.polling.columns]\norder = \"no\"\n";
+    let words = ["columns that the shipped table has not: message_id, no", "leave out the keys"];
+    for arguments in [&["init"][..], &["init", "--dry-run"], &["init", "--sql"]] {
+        scene.walrelay(arguments).assert_fault(4, "table.missing", &words);
+    }
+    assert_eq!(scene.sql("SELECT to_regclass('public.outbox') IS NULL"), "t");
+    scene.source = shipped;
+    scene.walrelay(&["init"]).assert_done();
+}
+
+#[test]
 fn rows_that_were_not_sent_are_not_lost_by_the_sql_of_check() {
     let mut scene = polled("polling_unsent");
     scene.source += "[source.polling.columns]\norder = \"seq\"\n";
