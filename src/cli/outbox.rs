@@ -256,13 +256,13 @@ async fn handover(
         }
     };
     if args.dry_run.dry_run {
-        return would_hand_over(config, client, &statements, exists, format).await;
+        return would_hand_over(config, polling, client, &statements, exists, format).await;
     }
     let mut marked = 0;
     if exists {
         say(format!("slot {slot} exists already"));
     } else {
-        make_publication(config, client, format).await?;
+        make_publication(config, polling, client, format).await?;
         say("dividing the rows; this waits for open transactions to end".to_owned());
         let handover = TableHandover { source: &config.source, statements: &statements };
         marked = handover.run(client).await?;
@@ -302,6 +302,7 @@ fn next_steps(outbox: &OutboxTable, polling: &PollingSettings) -> String {
 /// Prints what a handover would make, and how many rows would be left to polling.
 async fn would_hand_over(
     config: &Config,
+    polling: &PollingSettings,
     client: &Client,
     statements: &Statements,
     exists: bool,
@@ -310,7 +311,8 @@ async fn would_hand_over(
     let slot = &config.source.slot;
     let mut steps: Vec<String> = Vec::new();
     if !exists {
-        steps.extend(publication_steps(config, client).await?.into_iter().map(|step| step.what));
+        let needed = publication_steps(config, polling, client).await?;
+        steps.extend(needed.into_iter().map(|step| step.what));
         steps.push(format!("make slot {slot} (waits for open transactions to end)"));
     }
     let left = backlog(statements, client).await?;
@@ -328,11 +330,12 @@ async fn would_hand_over(
 /// Creates what `init` would, except for the slot.
 async fn make_publication(
     config: &Config,
+    polling: &PollingSettings,
     client: &Client,
     format: OutputFormat,
 ) -> Result<(), Fault> {
     let source = &config.source;
-    let steps = publication_steps(config, client).await?;
+    let steps = publication_steps(config, polling, client).await?;
     let print = |step: &InitStep| {
         if format == OutputFormat::Text {
             super::init::print_step(step);
@@ -346,12 +349,25 @@ async fn make_publication(
     }
 }
 
-async fn publication_steps(config: &Config, client: &Client) -> Result<Vec<InitStep>, Fault> {
-    let source = &config.source;
-    let facts = source_doctor::report(client, source).await?.facts;
-    let mut steps = init::plan(&facts, source, &facts.role, None)?;
+async fn publication_steps(
+    config: &Config,
+    polling: &PollingSettings,
+    client: &Client,
+) -> Result<Vec<InitStep>, Fault> {
+    let source = with_order(&config.source, polling);
+    let facts = source_doctor::report(client, &source).await?.facts;
+    let mut steps = init::plan(&facts, &source, &facts.role, None)?;
     steps.retain(|step| !step.makes_slot());
     Ok(steps)
+}
+
+/// The settings as they will be after the handover: the table has an order already, and needs no column for it.
+fn with_order(source: &SourceSettings, polling: &PollingSettings) -> SourceSettings {
+    let mut source = source.clone();
+    for outbox in &mut source.outboxes {
+        outbox.order = Some(polling.columns.order.clone());
+    }
+    source
 }
 
 /// How many rows are pending, up to a million.

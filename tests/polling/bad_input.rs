@@ -35,6 +35,10 @@ fn init_makes_the_table_and_check_agrees() {
         .assert_says(&["+ make outbox table public.outbox", "now nothing is missing"]);
     scene.walrelay(&["init"]).assert_done().assert_says(&["nothing is missing"]);
     scene.walrelay(&["check"]).assert_done().assert_says(&["✓ table public.outbox can be polled"]);
+    // THEN a handover takes the order that polling has, and asks for no column for it
+    let would = scene.walrelay(&["outbox", "handover", "--dry-run"]);
+    would.assert_done().assert_says(&["+ make publication", "+ make slot"]);
+    assert!(!would.all().contains("number the rows"), "{would}");
     // WHEN only a topic is missing THEN nothing else is said before it is made
     scene.sink.push_str("topics = [\"polling.init\"]\n");
     let made = scene.walrelay(&["init"]).assert_done().out.clone();
