@@ -45,6 +45,8 @@ fn a_lost_slot_is_told_and_the_way_out_works() {
     scene.assert_refused(3, "slot.lost", &words);
     scene.walrelay(&["check"]).assert_says(&["✗ slot slot_lost is lost", "[slot.lost]"]);
     scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["wal_status lost"]);
+    let words = ["slot slot_lost is lost", "walrelay slot drop slot_lost && walrelay slot create"];
+    scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.lost", &words);
     // WHEN the user follows the hint THEN the relay runs again
     scene.walrelay(&["slot", "drop", "slot_lost", "--yes"]).assert_done();
     scene.walrelay(&["slot", "create"]).assert_done();

@@ -16,7 +16,7 @@ fn a_state_file_that_cannot_be_used_is_a_line_of_check() {
     let other = folder.join("other");
     std::fs::write(&other, "somebody else's").unwrap();
     for (path, word) in [
-        (folder.join("none/crash"), "No such file or directory"),
+        (folder.join("none/crash"), "none does not exist"),
         (other.join("crash"), "Not a directory"),
         (folder.clone(), "directory"),
         (other.clone(), "it holds something else"),

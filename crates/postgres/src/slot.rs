@@ -8,7 +8,8 @@ use tokio_postgres::types::{PgLsn, Type};
 
 use super::facts;
 use super::faults::{
-    publication_missing, slot_active, slot_exists, slot_missing, slot_problem, slot_refused,
+    publication_missing, slot_active, slot_exists, slot_lost, slot_missing, slot_problem,
+    slot_refused,
 };
 use super::quote::quote_literal;
 use super::server::ServerStart;
@@ -46,10 +47,10 @@ pub async fn check_create(
         ));
     }
     let state = slot_state(client, name).await.map_err(|error| slot_refused(&error, name, &[]))?;
-    match &state.slot {
-        None => Ok(()),
-        Some(slot) => Err(not_ours(slot, &state.database).unwrap_or_else(|| slot_exists(name))),
-    }
+    let Some(slot) = &state.slot else { return Ok(()) };
+    let lost =
+        || slot.is_lost().then(|| slot_lost(name, slot.loss_reason(), &slot.confirmed_flush));
+    Err(not_ours(slot, &state.database).or_else(lost).unwrap_or_else(|| slot_exists(name)))
 }
 
 /// Creates the slot and returns the position from which

@@ -115,12 +115,28 @@ pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> Fault {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let missing = folder.filter(|it| error.kind() == ErrorKind::NotFound && !it.exists());
+    let (why, mend) = match missing {
+        Some(folder) => (
+            format!("folder {} does not exist", folder.display()),
+            format!(
+                "as the user of the relay (or as root, with -o USER): install -d -m 700 {folder:?}; or name a file in another \
+                 folder, or remove the key"
+            ),
+        ),
+        None => (
+            error.to_string(),
+            "name a file that this user may write, of its own for each relay; or remove the key"
+                .to_owned(),
+        ),
+    };
     Fault::new(
         Exit::Usage,
         "state-file.unusable",
-        format!("the state file cannot be used: {error}"),
+        format!("the state file cannot be used: {why}"),
         format!("delivery.state_file = {path:?}"),
-        "name a file that this user may write, of its own for each relay; or remove the key",
+        mend,
     )
 }
 

@@ -100,6 +100,17 @@ fn what_is_not_ours_is_left_alone() {
     assert!(link.refusal().contains("state-file.unusable"));
 }
 
+#[test]
+fn a_folder_that_does_not_exist_is_told_with_the_command_that_makes_it() {
+    let folder = std::env::temp_dir().join("walrelay-test-no-such-folder");
+    let path = OwnPath(folder.join("a.state"));
+    let found = inspect(Some(&path.0), "slot").fault.unwrap().to_string();
+    for told in [path.refusal(), found] {
+        assert!(told.contains(&format!("folder {} does not exist", folder.display())), "{told}");
+        assert!(told.contains(&format!("install -d -m 700 {folder:?}")), "{told}");
+    }
+}
+
 /// With `fsGroup` kubelet makes the files of a volume writable by the group at each start of a pod.
 #[test]
 fn the_mode_of_a_file_of_ones_own_is_set_right() {
