@@ -63,7 +63,7 @@ pub(crate) fn run(config: &Config, format: OutputFormat) -> Result<Exit, Fault> 
     let stops = Stops::look(StopsConfig { system: known.clone(), ..stops_config(config) });
     let checked = runtime::try_block_on(async { Ok(source(config).await) })?;
     let SourceCheck { mut findings, topics, system, seen } = checked;
-    let sink = inspect_sink(config, &topics);
+    let sink = inspect_sink(config, &topics, is_sound(&findings));
     let reads_topic = is_sound(&sink);
     findings.extend(sink);
     if is_sound(&findings) && reads_dead_letters(config) {
@@ -110,11 +110,13 @@ fn others_in_dead_letter_topic(config: &Config, system: Option<&str>) -> Option<
     ))
 }
 
-/// Inspects the broker; `rows` names the topics that sampled rows lead to.
-fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
+/// Inspects the broker; `rows` names the topics that sampled rows lead to. Rows are only looked at if the source
+/// is sound.
+fn inspect_sink(config: &Config, rows: &[SampledTopics], is_source_sound: bool) -> Vec<Finding> {
     let from_rows: BTreeSet<String> = rows.iter().flat_map(|it| it.topics.clone()).collect();
     let mut required = sink_requirements(config);
     required.from_rows = from_rows.into_iter().collect();
+    required.rows_unread = !is_source_sound || rows.iter().any(|rows| rows.unread.is_some());
     let unread = rows.iter().filter_map(|rows| rows.unread.as_deref());
     let mut found: Vec<Finding> = unread.map(|text| Finding::warn("sink.topics", text)).collect();
     found.extend(config.sink.inspect(&required));

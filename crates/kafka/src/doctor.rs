@@ -146,7 +146,8 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
     }
     let of_rows = required.from_rows.iter().filter(|topic| !topics.contains(topic.as_str()));
     let of_rows: Vec<&String> = of_rows.collect();
-    if topics.is_empty() && of_rows.is_empty() {
+    // Rows that could not be read are told of already.
+    if topics.is_empty() && of_rows.is_empty() && !required.rows_unread {
         let text = "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics";
         found.push(Finding::warn("sink", text));
     }

@@ -197,6 +197,8 @@ pub struct Requirements {
     /// Topics that sampled rows lead to; only `check` fills them in. A missing one is a warning,
     /// and does not keep the relay from starting.
     pub from_rows: Vec<String>,
+    /// Rows could not be read, so that `from_rows` may lack topics; only `check` sets it.
+    pub rows_unread: bool,
     /// The dead-letter topic; none if nothing is ever written to it.
     pub dead_letters: Option<DeadLetterAddress>,
     /// A new process reads what the topics hold, where it may; see [`Broker::topic_reader`].

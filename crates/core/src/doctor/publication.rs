@@ -49,18 +49,27 @@ pub fn judge(
             findings.extend(covered.findings(server_version));
         }
     }
-    if is_sound(&findings) {
-        let shown = |(table, outbox): (&TableFacts, &OutboxTable)| match &outbox.filter {
-            Some(filter) => format!("{} where {filter}", table.shown()),
-            None => table.shown(),
-        };
-        let tables: Vec<String> =
-            published.tables.iter().zip(&settings.outboxes).map(shown).collect();
-        let what = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
+    if let (true, Some(what)) = (is_sound(&findings), let_through(published, &settings.outboxes)) {
         let text = format!("publication {name} lets {what} through");
         findings.insert(0, Finding::ok("publication", text));
     }
     findings
+}
+
+/// The tables whose rows a publication without faults publishes; `None` if none of the configured tables
+/// exists.
+fn let_through(published: &PublishedFacts, outboxes: &[OutboxTable]) -> Option<String> {
+    let shown = |(table, outbox): (&TableFacts, &OutboxTable)| match &outbox.filter {
+        Some(filter) => format!("{} where {filter}", table.shown()),
+        None => table.shown(),
+    };
+    let tables = published.tables.iter().zip(outboxes);
+    let there: Vec<String> = tables.filter(|(table, _)| table.kind.is_some()).map(shown).collect();
+    match (there.as_slice(), outboxes) {
+        ([], []) => Some("no table".to_owned()),
+        ([], _) => None,
+        (there, _) => Some(there.join(", ")),
+    }
 }
 
 fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {

@@ -453,6 +453,30 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect_warning(&found, "slot.unreserved", "next checkpoint");
     let found = slot(&|slot| slot.confirmed_flush = walrelay_base::lsn::Lsn::from_wire(u64::MAX));
     expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
+    // THEN a lost slot is told before anything else
+    let found = judged(&|facts| {
+        facts.published.publication = None;
+        facts.slot.as_mut().unwrap().wal_status = Some("lost".into());
+    });
+    assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
+    assert_eq!(found.first_fault().unwrap().code, "slot.lost");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn what_is_missing_is_not_taken_for_what_is_there() {
+    let (client, settings) = prepared(testing::logical(), "judged_missing").await;
+    let sound = report(&client, &settings).await.facts;
+    let judged = |change: &dyn Fn(&mut SourceFacts)| {
+        let mut facts = sound.clone();
+        change(&mut facts);
+        let findings = judge(&facts, &settings);
+        SourceReport { facts, findings }
+    };
+    // THEN a table that does not exist is in no list of those that are let through
+    let found = judged(&|facts| facts.published.tables[0].kind = None);
+    assert_eq!(codes(&found), ["table.missing"]);
+    assert!(found.findings.iter().all(|it| it.topic != "publication"), "{:#?}", found.findings);
     // THEN a publication that is missing needs no new slot where the slot is that of another database
     let found = judged(&|facts| {
         facts.published.publication = None;
@@ -461,13 +485,6 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let mend = &found.first_fault().unwrap().mend;
     assert!(mend.starts_with("walrelay init") && !mend.contains("walrelay slot drop"), "{mend}");
     assert_eq!(codes(&found), ["publication.missing", "slot.database"]);
-    // THEN a lost slot is told before anything else
-    let found = judged(&|facts| {
-        facts.published.publication = None;
-        facts.slot.as_mut().unwrap().wal_status = Some("lost".into());
-    });
-    assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
-    assert_eq!(found.first_fault().unwrap().code, "slot.lost");
 }
 
 /// PostgreSQL 19 answers for FOR ALL TABLES EXCEPT with no entry for the outbox.
