@@ -18,7 +18,8 @@ Schema for editors. Commented examples are in `config/`.
   A variable without `__` is an error only if it would be a key with `__` instead of `_`. Others are ignored, because Kubernetes
   sets `WALRELAY_PORT` and similar variables in every pod of a namespace that has a Service named `walrelay`.
 * A **secret** is written as a value, as `{ env = \"NAME\" }`, or as `{ file = \"/run/secrets/x\" }` (one trailing newline is
-  removed). It is never printed. A file is read again for each connection, so that a password can be rotated.
+  removed; a relative path begins at the working directory). It is never printed, and variables in it (`\"${NAME}\"`) are not expanded. A file is read
+  again for each connection, so that a password can be rotated.
 * A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is a number of bytes, or has a unit: `64MiB`, `64MB`.
 * A template is text that may contain columns (`outbox.event.${aggregatetype}`), members of JSON columns (`${headers.tenant}`), and
   the name of the table (`${table}`): see [outbox.md](outbox.md#templates). `$${` is a literal `${`.

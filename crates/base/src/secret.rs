@@ -24,7 +24,15 @@ pub struct SecretUnread {
 
 impl SecretUnread {
     pub fn mend(&self) -> String {
-        format!("ls -l {}", self.path.display())
+        let look = format!("ls -l {}", self.path.display());
+        if self.path.is_absolute() {
+            return look;
+        }
+        let folder = std::env::current_dir().map(|folder| format!(" ({})", folder.display()));
+        format!(
+            "{look}; a relative path begins at the working directory{}: write the whole path",
+            folder.unwrap_or_default()
+        )
     }
 
     pub fn fault(&self, place: &str) -> Fault {

@@ -17,3 +17,12 @@ fn a_secret_of_a_file_is_read_again_and_says_so_if_it_cannot() {
     assert!(fault.to_string().contains(path.to_str().unwrap()), "{fault}");
     assert_eq!(Secret::new("fixed").current().unwrap().expose(), "fixed");
 }
+
+#[test]
+fn a_relative_path_is_told_with_the_folder_in_which_it_begins() {
+    let unread = |path: &str| Secret::of_file(Path::new(path)).unwrap_err().mend();
+    let folder = std::env::current_dir().unwrap();
+    let begins = format!("the working directory ({}): write the whole path", folder.display());
+    assert!(unread("no-such-postgres-url").contains(&begins));
+    assert_eq!(unread("/no-such-folder/url"), "ls -l /no-such-folder/url");
+}

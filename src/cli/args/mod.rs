@@ -350,7 +350,7 @@ pub(crate) enum ConfigAction {
     /// Reads the catalog of the database at source.url; no other key is needed. Append the output to a
     /// configuration that has source.url and a sink.
     #[command(
-        after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
+        after_help = "Example:\n  walrelay --set source.url=postgres://me@localhost/app config detect >> walrelay.toml"
     )]
     Detect {
         #[command(flatten)]

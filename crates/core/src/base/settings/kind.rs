@@ -280,7 +280,15 @@ impl Kind for SecretText {
 
     fn parse(&self, raw: &Raw) -> Result<Secret, BadValue> {
         let secret = match raw {
-            Raw::Word(text) | Raw::Text(text) => Secret::new(text),
+            Raw::Word(text) | Raw::Text(text) => match variable(text).filter(|_| self.is_url) {
+                Some(name) => {
+                    return bad(
+                        "variables are not expanded in a value",
+                        format!("write {{ env = \"{name}\" }}"),
+                    );
+                }
+                None => Secret::new(text),
+            },
             Raw::Bool(flag) if !self.is_url => Secret::new(flag.to_string()),
             Raw::Integer(number) if !self.is_url => Secret::new(number.to_string()),
             Raw::Reference(read) => read()?,
@@ -299,6 +307,17 @@ impl Kind for SecretText {
     fn expose(&self, secret: &Secret) -> Json {
         if secret.is_of_file() { Json::Null } else { json!(secret.expose()) }
     }
+}
+
+/// The name in a text that is a variable of a shell and nothing else. No URL is one.
+fn variable(text: &str) -> Option<&str> {
+    let name = text.trim().strip_prefix('$')?;
+    let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
+    let is_name = |name: &&str| {
+        let is_first = |first: char| first.is_ascii_alphabetic() || first == '_';
+        name.starts_with(is_first) && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
+    };
+    Some(name).filter(is_name)
 }
 
 pub struct Flag;

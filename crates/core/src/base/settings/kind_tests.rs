@@ -77,6 +77,21 @@ fn a_secret_is_read_where_it_is_referred_to() {
 }
 
 #[test]
+fn a_variable_in_place_of_a_url_is_told_how_it_is_written() {
+    let read = |is_url, text: &str| SecretText { is_url }.parse(&Raw::Text(text.into()));
+    for text in ["${DATABASE_URL}", "$DATABASE_URL"] {
+        let told = read(true, text).unwrap_err();
+        assert_eq!(told.what, "variables are not expanded in a value");
+        assert_eq!(told.mend, "write { env = \"DATABASE_URL\" }");
+        // A password may look like this.
+        assert_eq!(read(false, text), Ok(Secret::new(text)));
+    }
+    for text in ["$", "${}", "$1", "postgres://${HOST}/app", "${A}${B}"] {
+        assert!(read(true, text).is_ok(), "{text}");
+    }
+}
+
+#[test]
 fn a_complaint_about_a_secret_does_not_quote_it() {
     for is_url in [false, true] {
         let list = Raw::List(vec![Raw::Text("hunter2".into())]);
