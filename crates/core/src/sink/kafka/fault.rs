@@ -132,11 +132,10 @@ pub fn mend(code: Code, topic: &str, brokers: &str, is_listed: bool) -> String {
             "compare the clocks: date -u on this host and on the broker; {} --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms",
             tool("kafka-configs.sh")
         ),
-        Code::UnknownPartition => {
-            format!(
-                "{topic} was deleted, or the partition column names a partition that it does not have: kafka-topics.sh --describe --topic {topic}"
-            )
-        }
+        Code::UnknownPartition => format!(
+            "{topic} was deleted, or the partition column names a partition that it does not have: {} --describe --topic {topic}",
+            tool("kafka-topics.sh")
+        ),
         Code::InvalidTopic => {
             "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
         }

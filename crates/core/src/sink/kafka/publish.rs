@@ -403,7 +403,7 @@ fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
 }
 
-/// What waits in the client for a partition of a topic that is gone fails as if the partition did not exist.
+/// Records that wait in the client for a partition of a topic that is gone fail as if the partition did not exist.
 fn shows_missing_topic(code: Code) -> bool {
     matches!(
         code,
