@@ -77,7 +77,7 @@ impl ReplayGuard {
                     TWO_REPLAYS,
                     format!("another replay is running and has replayed event {id}, too"),
                     escaped(&resolution.relay),
-                    "let one of them end, then: walrelay dlq replay",
+                    "let one of them end, then repeat the replay",
                 ))
             }
             LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => Ok(()),

@@ -20,12 +20,19 @@ struct LiveClaim {
     /// How many rows have no verdict yet, and may be published. None until the rows of the claim are
     /// known.
     undecided: Option<usize>,
+    /// Rows were not the claim's any more when they were settled.
+    has_lost_rows: bool,
 }
 
 impl LiveClaims {
     /// Just before the claim is made, so that it is renewed from its first moment.
     pub(crate) fn begin(&self, claim: &str) {
-        let live = LiveClaim { awaits_worker: true, awaits_last: true, undecided: None };
+        let live = LiveClaim {
+            awaits_worker: true,
+            awaits_last: true,
+            undecided: None,
+            has_lost_rows: false,
+        };
         self.claims().insert(claim.to_owned(), live);
     }
 
@@ -48,6 +55,16 @@ impl LiveClaims {
     /// Rows of the claim are gone, which is noticed once: all of them are withdrawn.
     pub(crate) fn lose(&self, claim: &str) {
         self.change(claim, |live| live.undecided = Some(0));
+    }
+
+    /// Rows of the claim were not its own any more when they were settled.
+    pub(crate) fn lose_some(&self, claim: &str) {
+        self.change(claim, |live| live.has_lost_rows = true);
+    }
+
+    /// Whether another claim may publish rows of this one again.
+    pub(crate) fn has_lost_rows(&self, claim: &str) -> bool {
+        self.claims().get(claim).is_some_and(|live| live.has_lost_rows)
     }
 
     /// No row of the claim is in progress.

@@ -25,6 +25,8 @@ const BACKLOG_MAX: i64 = 100_000;
 const BACKLOG_COST: u32 = 10;
 /// Pause while too many verdicts wait for locks.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+/// A difference of clocks that answers of different speed may show.
+const CLOCK_AHEAD: Duration = Duration::from_secs(1);
 /// Pause between two batches of a clean-up.
 const CLEAN_PAUSE: Duration = Duration::from_millis(50);
 
@@ -152,13 +154,14 @@ impl Maintenance {
         let client = &session.sql.client;
         let now = Instant::now();
         if now >= chores.expire || chores.clock.looked.is_none() {
+            let asked = Instant::now();
             let server = client.query_one("SELECT pg_catalog.clock_timestamp()", &[]).await?;
-            let ahead = chores.clock.advance(server.try_get(0)?, Instant::now());
-            if ahead > polling.lease / 8 {
+            let ahead = chores.clock.advance(server.try_get(0)?, asked, Instant::now());
+            if ahead > CLOCK_AHEAD.max(polling.lease / 8) {
                 tracing::warn!(
                     code = "polling.clock-set",
                     ahead_s = ahead.as_secs(),
-                    "the clock of the database was set forward: no claim counts as expired before each process could renew its own"
+                    "the clock of the database has gone on faster than that of this process: it was set forward, or this machine was suspended; no claim counts as expired before each process could renew its own"
                 );
                 chores.expire = now + polling.lease;
             }
@@ -240,12 +243,12 @@ struct ServerClock {
 }
 
 impl ServerClock {
-    /// By how much the clock of the server has gone on faster since the last look.
-    fn advance(&mut self, server: SystemTime, now: Instant) -> Duration {
-        let Some((before, looked)) = self.looked.replace((server, now)) else {
+    /// By how much the clock of the server has gone on faster since the last look, at least.
+    fn advance(&mut self, server: SystemTime, asked: Instant, answered: Instant) -> Duration {
+        let Some((before, looked)) = self.looked.replace((server, asked)) else {
             return Duration::ZERO;
         };
-        server.duration_since(before).unwrap_or_default().saturating_sub(now - looked)
+        server.duration_since(before).unwrap_or_default().saturating_sub(answered - looked)
     }
 }
 
@@ -256,8 +259,8 @@ impl Chores {
     }
 }
 
-/// Writes verdicts of locked rows, each claim in its order, until a stop is requested and none waits. They
-/// wait in the queue of the lock, so that nobody else has the rows first, and nothing else waits.
+/// Writes verdicts of locked rows, each claim in its order, until a stop is requested and none waits. Those of
+/// a single claim wait in the queue of the lock, so that nobody else has the rows first.
 pub(crate) async fn write_locked(
     shared: Arc<PollingShared>,
     mut receiver: mpsc::Receiver<Verdicts>,
@@ -289,9 +292,12 @@ pub(crate) async fn write_locked(
             Some(open) => open,
             None => reconnect.session().await?,
         };
-        let attempt = match waiting.iter().any(|other| other.claim != verdicts.claim) {
-            true => Attempt::Again,
-            false => Attempt::AgainAlone,
+        let is_alone = waiting.iter().all(|other| other.claim == verdicts.claim);
+        let attempt = match shared.live.has_lost_rows(&verdicts.claim) {
+            // Another claim has taken some of its rows, and publishes them and those behind them again.
+            true => Attempt::First,
+            false if is_alone => Attempt::AgainAlone,
+            false => Attempt::Again,
         };
         match open.settle(verdicts, attempt).await {
             Ok(Settled::Written { lost }) => {
@@ -326,11 +332,16 @@ mod tests {
         let (server, now) = (SystemTime::now(), Instant::now());
         let seconds = Duration::from_secs;
         let mut clock = ServerClock::default();
-        assert_eq!(clock.advance(server, now), seconds(0));
-        assert_eq!(clock.advance(server + seconds(8), now + seconds(7)), seconds(1));
-        assert_eq!(clock.advance(server + seconds(68), now + seconds(17)), seconds(50));
+        let mut advance = |server, asked, answered| {
+            clock.advance(server, now + seconds(asked), now + seconds(answered))
+        };
+        assert_eq!(advance(server, 0, 1), seconds(0));
+        assert_eq!(advance(server + seconds(8), 7, 7), seconds(1));
+        // WHEN an answer takes long THEN that is no difference
+        assert_eq!(advance(server + seconds(18), 8, 18), seconds(0));
+        assert_eq!(advance(server + seconds(78), 28, 28), seconds(40));
         // WHEN it was set back THEN it is not ahead
-        assert_eq!(clock.advance(server, now + seconds(18)), seconds(0));
-        assert_eq!(clock.advance(server + seconds(1), now + seconds(19)), seconds(0));
+        assert_eq!(advance(server, 29, 29), seconds(0));
+        assert_eq!(advance(server + seconds(1), 30, 30), seconds(0));
     }
 }

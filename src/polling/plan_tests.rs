@@ -115,6 +115,10 @@ async fn rows_that_were_freed_are_taken_back_unless_another_claim_has_one_of_the
         .await
         .unwrap();
     let ids: Vec<String> = (1..=6).map(|id: u32| id.to_string()).collect();
+    // WHEN a row is gone THEN another claim may have published and deleted it
+    let with_gone: Vec<String> = (1..=7).map(|id: u32| id.to_string()).collect();
+    let retaken = client.execute(&statements.retaken, &[&"a", &with_gone]).await.unwrap();
+    assert_eq!(retaken, 0);
     let retaken = client.execute(&statements.retaken, &[&"a", &ids]).await.unwrap();
     let published = client.execute(&statements.published, &[&"a", &ids]).await.unwrap();
     assert_eq!((retaken, published), (2, 3));

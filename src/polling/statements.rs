@@ -365,8 +365,9 @@ impl StatementWriter<'_> {
         ))
     }
 
-    /// None of a key of which another claim has taken a row: that claim publishes the row again, and then
-    /// those behind it must be published again, too. The rows are locked before they are compared.
+    /// None of a key of which another claim has taken a row, or of which a row may be gone: then that row is
+    /// published again, and those behind it must be published again, too. The rows are locked before they
+    /// are compared.
     fn retaken(&self) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { status, locked_by, .. } = &self.names;
@@ -379,7 +380,8 @@ impl StatementWriter<'_> {
             )
             UPDATE {table} t SET {status} = {in_progress} FROM held h
             WHERE t.{id} {is} h.id AND h.status = {pending} AND h.claim = $1
-              AND NOT EXISTS (SELECT FROM held o WHERE o.key = h.key AND (o.claim = $1) IS NOT TRUE)"
+              AND NOT EXISTS (SELECT FROM held o WHERE o.key = h.key AND (o.claim = $1) IS NOT TRUE)
+              AND (SELECT pg_catalog.count(*) FROM held) = pg_catalog.cardinality($2)"
         )
     }
 

@@ -77,11 +77,22 @@ impl PollingShared {
 
     /// Verdicts are written, but for so many rows that no longer belonged to the claim.
     pub(super) fn verdicts_written(&self, verdicts: &Verdicts, lost: u64) {
-        warn_of_lost_rows(lost);
+        self.warn_of_lost_rows(&verdicts.claim, lost);
         if verdicts.last {
             self.live.last_is_written(&verdicts.claim);
         }
         self.settled.notify_one();
+    }
+
+    fn warn_of_lost_rows(&self, claim: &str, rows: u64) {
+        if rows > 0 {
+            self.live.lose_some(claim);
+            tracing::warn!(
+                code = "polling.claims-lost",
+                rows,
+                "rows no longer belonged to their claim when they were settled: the lease ran out, or somebody changed them; they may be published twice"
+            );
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -200,10 +211,11 @@ pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), 
     Ok(())
 }
 
-/// Timeouts, and a server that is a standby for now: another attempt may succeed.
+/// Timeouts, a server that is a standby for now, and TLS, whose files are replaced one after the other: another
+/// attempt may succeed.
 fn passes(error: &ConnectError) -> bool {
     const PASSING: [&str; 6] = ["25006", "25P02", "25P03", "25P04", "55000", "55P03"];
-    error.sqlstate().is_some_and(|state| PASSING.contains(&state))
+    error.is_of_tls() || error.sqlstate().is_some_and(|state| PASSING.contains(&state))
 }
 
 /// Claims and settles until a stop is requested, or the connection breaks during a claim. Returns
@@ -258,7 +270,7 @@ async fn write_answer(
         match settled {
             Ok(Settled::Written { lost }) => {
                 // If only the answer was lost, the rows are settled already.
-                warn_of_lost_rows(if again { 0 } else { lost });
+                shared.warn_of_lost_rows(claim, if again { 0 } else { lost });
                 return Ok(verdicts.is_none_or(|verdicts| verdicts.last));
             }
             // Unless too many wait, or the process ends.
@@ -378,15 +390,5 @@ fn in_function(error: &ServerError) -> String {
             "{context} names something without its schema, and the relay's sessions have an empty search_path: ALTER FUNCTION … SET search_path = public; (docs/polling.md)"
         ),
         _ => format!("correct what the table runs when a row is claimed or settled: {context}"),
-    }
-}
-
-fn warn_of_lost_rows(rows: u64) {
-    if rows > 0 {
-        tracing::warn!(
-            code = "polling.claims-lost",
-            rows,
-            "rows no longer belonged to their claim when they were settled: the lease ran out, or somebody changed them; they may be published twice"
-        );
     }
 }

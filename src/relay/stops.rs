@@ -213,8 +213,9 @@ impl Stops {
         let place =
             SystemTimeline { system_id: server.system_id.clone(), timeline: server.timeline };
         let is_active = facts.slot.as_ref().is_some_and(|slot| slot.active);
-        // A relay that lives has been judged, and the WAL has come farther since.
-        let last = self.kept.last_place().filter(|_| !is_active);
+        // A relay that lives has been judged, and the WAL has come farther since; a standby knows the last
+        // timeline only from its checkpoints.
+        let last = self.kept.last_place().filter(|_| !is_active && !server.standby);
         if let Some(fault) =
             last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn))
         {

@@ -45,6 +45,26 @@ fn a_column_that_is_dropped_stops_the_relay() {
 }
 
 #[test]
+fn a_column_that_events_can_do_without_ends_no_relay_that_runs_and_none_starts_without_it() {
+    let mut scene = CliFixture::ready("run_optional_dropped");
+    scene.sql("ALTER TABLE outbox ADD trace text");
+    scene.source = "[[source.outbox]]\ncolumns = { traceparent = \"trace\" }\n".into();
+    scene.insert("1", "{}");
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    // WHEN the column is dropped, and the relay has to connect again
+    scene.sql("ALTER TABLE outbox DROP COLUMN trace");
+    scene.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active");
+    scene.insert("2", "{}");
+    scene.wait_confirmed(&mut relay);
+    relay.stop();
+    assert_eq!(scene.records().len(), 2);
+    // THEN the next start names it
+    let refused = scene.walrelay(&["run"]);
+    refused.assert_fault(4, "table.column-missing", &["no column trace"]);
+}
+
+#[test]
 fn a_row_filter_that_is_put_on_stops_the_relay() {
     let (scene, relay) = carrying("run_row_filter");
     scene.sql("ALTER PUBLICATION walrelay SET TABLE outbox WHERE (type = 'never')");

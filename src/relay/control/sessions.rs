@@ -26,6 +26,7 @@ use crate::doctor::fingerprint::{KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport, fingerprint};
+use crate::doctor::tables;
 use crate::health::Phase;
 use crate::source::catalog;
 use crate::source::connect::{
@@ -256,8 +257,8 @@ impl<'a> SessionOpener<'a> {
             // An idle replication connection occupies one of max_wal_senders.
             early = None;
             if !self.findings.is_checked() {
-                let report = server.inspect(self.settings).await?;
-                self.check(&report)?;
+                let mut report = server.inspect(self.settings).await?;
+                self.check(&mut report)?;
             }
             if free {
                 return Ok(None);
@@ -306,9 +307,9 @@ impl<'a> SessionOpener<'a> {
             Ok((session, heard_at))
         };
         let (report, session) = tokio::join!(server.inspect(settings), streaming);
-        let report = report?;
+        let mut report = report?;
         // The preflight explains a problem better than the error that START_REPLICATION met.
-        self.check(&report)?;
+        self.check(&mut report)?;
         let server_facts = &report.facts.server;
         let (session, heard_at) = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
@@ -352,8 +353,20 @@ impl<'a> SessionOpener<'a> {
         })
     }
 
+    /// A table may lose a column that events can do without while a relay runs: only a start refuses that.
+    fn pass_over_optional_columns(&self, report: &mut SourceReport) {
+        if self.grace_until.is_some() {
+            return;
+        }
+        let tables = report.facts.published.tables.iter().zip(&self.settings.outboxes);
+        let absent: Vec<Fault> =
+            tables.flat_map(|(table, outbox)| tables::absent_named(table, outbox)).collect();
+        report.findings.retain(|it| !it.fault.as_ref().is_some_and(|it| absent.contains(it)));
+    }
+
     /// Logs the warnings of a preflight that are new, and returns its first fault.
-    fn check(&mut self, report: &SourceReport) -> Result<(), Failed> {
+    fn check(&mut self, report: &mut SourceReport) -> Result<(), Failed> {
+        self.pass_over_optional_columns(report);
         let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
             tracing::warn!(target: FINDINGS, code = finding.topic, "{}", finding.text);

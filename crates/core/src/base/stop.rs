@@ -17,6 +17,8 @@ pub const PUBLICATION_RECREATED: &str = "publication.recreated";
 pub const TABLE_UNLOGGED: &str = "table.unlogged";
 /// The database has gone back on its timeline.
 pub const WENT_BACK: &str = "slot.went-back";
+/// The database is on an earlier timeline.
+pub const EARLIER_TIMELINE: &str = "slot.earlier-timeline";
 /// The database at the address is another one.
 pub const OTHER_SYSTEM: &str = "slot.other-system";
 
@@ -24,7 +26,7 @@ pub const OTHER_SYSTEM: &str = "slot.other-system";
 pub const RESUME: &str = "walrelay resume";
 
 /// Every code of such a stop. One that is read back must be among them.
-const CODES: [(&str, Exit); 14] = [
+const CODES: [(&str, Exit); 15] = [
     (BREAKER_OPEN, Exit::Halted),
     (PUBLICATION_RECREATED, Exit::Source),
     ("publication.missing", Exit::Source),
@@ -38,6 +40,7 @@ const CODES: [(&str, Exit); 14] = [
     (TABLE_UNLOGGED, Exit::Source),
     ("slot.moved", Exit::Slot),
     (WENT_BACK, Exit::Slot),
+    (EARLIER_TIMELINE, Exit::Slot),
     (OTHER_SYSTEM, Exit::Slot),
 ];
 

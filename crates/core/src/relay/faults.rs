@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::slot_history::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
-use crate::base::stop::WENT_BACK;
+use crate::base::stop::{EARLIER_TIMELINE, WENT_BACK};
 use crate::base::time::rfc3339;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
@@ -181,24 +181,20 @@ pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
     .standing(found, seen)
 }
 
-/// The server is on an earlier timeline than the one on which this relay has read up to `seen`.
-pub fn older_timeline(
-    source: &SourceSettings,
-    (known, seen): (u32, Lsn),
-    (timeline, found): (u32, Lsn),
-) -> Fault {
+/// The server is on an earlier timeline than the `known` one, which this relay has read.
+pub fn earlier_timeline(source: &SourceSettings, known: u32, found: u32) -> Fault {
     Fault::new(
         Exit::Slot,
-        WENT_BACK,
+        EARLIER_TIMELINE,
         format!(
-            "postgres is on timeline {timeline}, but this relay has read timeline {known}: this server is a primary \
+            "postgres is on timeline {found}, but this relay has read timeline {known}: this server is a primary \
              from before a failover, or was restored from a copy of that time"
         ),
         format!("slot {}", source.slot),
         "if another server is the primary, stop this one or take it out of source.url; compare the outbox with the broker: \
-         events of the later timeline were published and may be missing here; then: walrelay resume, to go on from the slot",
+         events of the later timeline were published and may be missing here; then: walrelay resume",
     )
-    .standing(found, seen)
+    .standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 /// The database sends other transactions where it has sent some before, which this relay has `read`.

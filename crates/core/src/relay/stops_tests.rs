@@ -354,7 +354,7 @@ fn another_system_an_earlier_timeline_or_end_of_wal_is_a_stop_and_a_slot_ahead_i
     // A failover may have lost the end of the WAL, and says so by its timeline.
     assert_eq!(judged(at("7", 2), 99), None);
     // Timelines only rise.
-    assert_eq!(judged(at("7", 0), 200), Some(("slot.went-back", true)));
+    assert_eq!(judged(at("7", 0), 200), Some(("slot.earlier-timeline", true)));
 }
 
 #[test]

@@ -274,7 +274,7 @@ fn refused_auth(refused: RefusedAuth) -> (&'static str, String) {
         return ("source.require-auth", mend);
     }
     let mend = format!(
-        "let the server speak TLS (ALTER SYSTEM SET ssl = on;) and write sslmode=verify-full in source.url; or let pg_hba.conf \
+        "let the server speak TLS (install its certificate and key, then ALTER SYSTEM SET ssl = on;) and write sslmode=verify-full in source.url; or let pg_hba.conf \
          use scram-sha-256 for this role. If everybody on the way may know the password: require_auth={word} in source.url"
     );
     ("source.password-in-clear", mend)

@@ -119,7 +119,7 @@ pub(super) fn judge(
     if known.place.system_id != place.system_id {
         return Err(faults::system_changed(source, &known.place.system_id, &place.system_id));
     }
-    if let Some(fault) = older_timeline(source, (&known.place, received), (place, wal_end)) {
+    if let Some(fault) = earlier_timeline(source, &known.place, place) {
         return Err(fault);
     }
     if known.place != *place && !on(Mutant::SkipAcrossTimeline) {
@@ -169,22 +169,19 @@ pub fn not_the_last(
     if last.system_id != place.system_id {
         return Some(faults::system_changed(source, &last.system_id, &place.system_id));
     }
-    older_timeline(source, (last, *seen), (place, wal_end)).or_else(|| {
+    earlier_timeline(source, last, place).or_else(|| {
         (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
     })
 }
 
-/// The fault if the timeline of a server, whose WAL ends at `wal_end`, is older than that on which a relay has read
-/// up to `seen`: timelines only rise.
-fn older_timeline(
+/// The fault if the timeline of a server is an earlier one than the `known` one: timelines only rise.
+fn earlier_timeline(
     source: &SourceSettings,
-    (known, seen): (&SystemTimeline, Lsn),
-    (place, wal_end): (&SystemTimeline, Lsn),
+    known: &SystemTimeline,
+    place: &SystemTimeline,
 ) -> Option<Fault> {
-    (place.timeline < known.timeline).then(|| {
-        let known = (known.timeline, seen);
-        faults::older_timeline(source, known, (place.timeline, wal_end))
-    })
+    let (known, found) = (known.timeline, place.timeline);
+    (found < known).then(|| faults::earlier_timeline(source, known, found))
 }
 
 /// A peer has published the events between the two positions. A long gap between two looks at the

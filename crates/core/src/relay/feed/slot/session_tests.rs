@@ -100,7 +100,7 @@ fn positions_of_another_system_or_timeline_mean_nothing() {
     assert_eq!(judged_at(place("8", 1)), Err("slot.other-system"));
     assert_eq!(judged_at(place("7", 2)), Ok((80, 80, Continuation::OtherTimeline)));
     // A primary from before the failover.
-    assert_eq!(judged_at(place("7", 0)), Err("slot.went-back"));
+    assert_eq!(judged_at(place("7", 0)), Err("slot.earlier-timeline"));
 }
 
 /// A clock that goes on by half a second at every look.
