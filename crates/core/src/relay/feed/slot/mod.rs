@@ -4,7 +4,6 @@
 mod adopt;
 mod intake;
 mod lease;
-mod recurring_error;
 pub mod replication;
 mod session;
 mod stall;
@@ -16,7 +15,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
-use self::recurring_error::RecurringError;
 use self::replication::{PacketOutcome, Replication};
 use self::session::KnownSlot;
 pub use self::session::not_the_last;
@@ -57,7 +55,6 @@ pub struct SlotFeed {
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
     stall: StallDetector,
-    recurring_error: RecurringError,
     lease: SessionLease,
     trace: TraceCheck,
     /// Why what is in flight must be withdrawn.
@@ -108,7 +105,6 @@ impl SlotFeed {
             status_updates: StatusUpdates::new(source.stall_timeout, now),
             stopping_since: None,
             stall: StallDetector::new(database.walsender(), source.stall_timeout),
-            recurring_error: RecurringError::default(),
             lease: SessionLease::new(database.walsender(), now),
             trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
@@ -168,7 +164,6 @@ impl SlotFeed {
 
     fn lost(&mut self, error: &StreamError) {
         tracing::warn!(code = "stream.ended", error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
-        self.recurring_error.session_ended(error, self.replication.progress.seen());
         self.disconnect(Connection::Lost);
     }
 
@@ -453,10 +448,8 @@ impl Feed for SlotFeed {
     }
 
     fn status(&self, now: Instant) -> Pass {
-        let is_in_vain = self.recurring_error.stands(self.replication.progress.seen());
         Pass {
             phase: match self.connection {
-                Connection::Open(_) if is_in_vain => Phase::Connecting,
                 Connection::Open(_) => Phase::Streaming,
                 Connection::Requested(phase) => phase,
                 Connection::Closed | Connection::Lost | Connection::Found(_) => Phase::Connecting,
