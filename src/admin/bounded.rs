@@ -28,6 +28,8 @@ use tokio::time::{sleep, timeout};
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
 /// How much longer the connection of a client that has sent the token may last.
 const AGE_MORE: Duration = Duration::from_secs(60);
+/// The largest head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -128,6 +130,7 @@ async fn serve_one(
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(bounds.head_max).keep_alive(false);
+    http.max_buf_size(HEAD_BYTES_MAX);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let mut grows_old = pin!(async {
         sleep(bounds.age_max).await;

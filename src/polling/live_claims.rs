@@ -143,6 +143,14 @@ mod tests {
         assert_eq!((claims.undecided(), claims.all()), (Vec::new(), vec!["c".to_owned()]));
         claims.worker_has_written("c", true);
         assert_eq!(claims.all(), Vec::<String>::new());
+        // GIVEN a claim that has lost rows THEN that is known until its last verdict is written
+        claims.begin("e");
+        claims.worker_has_written("e", false);
+        assert!(!claims.has_lost_rows("e"));
+        claims.lose_some("e");
+        assert!(claims.has_lost_rows("e"));
+        claims.last_is_written("e");
+        assert!(!claims.has_lost_rows("e"));
         // GIVEN a claim without rows
         claims.begin("d");
         claims.end("d");

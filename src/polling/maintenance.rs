@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::batch::Verdicts;
@@ -21,6 +22,8 @@ use crate::source::connect::ConnectError;
 const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Most rows that are counted.
 const BACKLOG_MAX: i64 = 100_000;
+/// The time without an answer after which the last figures count as unknown.
+const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// Counting them may take one part of this many of the time.
 const BACKLOG_COST: u32 = 10;
 /// Pause while too many verdicts wait for locks.
@@ -118,7 +121,15 @@ impl Maintenance {
             }
         }
         // The server ends each of at most four statements within the lease.
-        session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
+        let doing = session.within(self.shared.polling.lease * 4, self.chores(session, chores));
+        let mut doing = Box::pin(doing);
+        match timeout(KNOWN_FOR, &mut doing).await {
+            Ok(done) => done?,
+            Err(_) => {
+                self.backlog_is_unknown();
+                doing.await?;
+            }
+        }
         Ok(true)
     }
 
@@ -133,8 +144,7 @@ impl Maintenance {
         }
         match session.settle(&held.verdicts, Attempt::First).await {
             Ok(Settled::Written { lost }) => {
-                let lost = if held.is_unsure { 0 } else { lost };
-                self.shared.verdicts_written(&held.verdicts, lost);
+                self.shared.verdicts_written(&held.verdicts, lost, held.is_unsure);
                 Ok(true)
             }
             Ok(Settled::RowsLocked) => Ok(false),
@@ -293,17 +303,12 @@ pub(crate) async fn write_locked(
             None => reconnect.session().await?,
         };
         let is_alone = waiting.iter().all(|other| other.claim == verdicts.claim);
-        let attempt = match shared.live.has_lost_rows(&verdicts.claim) {
-            // Another claim has taken some of its rows, and publishes them and those behind them again.
-            true => Attempt::First,
-            false if is_alone => Attempt::AgainAlone,
-            false => Attempt::Again,
-        };
+        let attempt = attempt(shared.live.has_lost_rows(&verdicts.claim), is_alone);
         match open.settle(verdicts, attempt).await {
             Ok(Settled::Written { lost }) => {
                 reconnect.succeeded();
                 shared.locked.written(&verdicts.claim);
-                shared.verdicts_written(verdicts, if is_unsure { 0 } else { lost });
+                shared.verdicts_written(verdicts, lost, is_unsure);
                 waiting.pop_front();
                 (session, is_unsure) = (Some(open), false);
             }
@@ -320,6 +325,16 @@ pub(crate) async fn write_locked(
                 is_unsure = true;
             }
         }
+    }
+}
+
+/// The attempt to write verdicts whose rows were locked. If the claim has lost rows, another one publishes those and
+/// the rows behind them again: none is taken back.
+fn attempt(has_lost_rows: bool, is_alone: bool) -> Attempt {
+    match (has_lost_rows, is_alone) {
+        (true, _) => Attempt::First,
+        (false, true) => Attempt::AgainAlone,
+        (false, false) => Attempt::Again,
     }
 }
 

@@ -75,18 +75,21 @@ impl PollingShared {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Verdicts are written, but for so many rows that no longer belonged to the claim.
-    pub(super) fn verdicts_written(&self, verdicts: &Verdicts, lost: u64) {
-        self.warn_of_lost_rows(&verdicts.claim, lost);
+    /// Verdicts are written, but for so many rows that no longer belonged to the claim, if they were not written
+    /// before: then the answer was lost (`is_unsure`).
+    pub(super) fn verdicts_written(&self, verdicts: &Verdicts, lost: u64, is_unsure: bool) {
+        self.note_lost_rows(&verdicts.claim, lost, is_unsure);
         if verdicts.last {
             self.live.last_is_written(&verdicts.claim);
         }
         self.settled.notify_one();
     }
 
-    fn warn_of_lost_rows(&self, claim: &str, rows: u64) {
+    fn note_lost_rows(&self, claim: &str, rows: u64, is_unsure: bool) {
         if rows > 0 {
             self.live.lose_some(claim);
+        }
+        if rows > 0 && !is_unsure {
             tracing::warn!(
                 code = "polling.claims-lost",
                 rows,
@@ -269,8 +272,7 @@ async fn write_answer(
         };
         match settled {
             Ok(Settled::Written { lost }) => {
-                // If only the answer was lost, the rows are settled already.
-                shared.warn_of_lost_rows(claim, if again { 0 } else { lost });
+                shared.note_lost_rows(claim, lost, again);
                 return Ok(verdicts.is_none_or(|verdicts| verdicts.last));
             }
             // Unless too many wait, or the process ends.

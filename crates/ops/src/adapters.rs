@@ -62,10 +62,12 @@ impl PassCounts {
 }
 
 impl PassMeter for PassCounts {
-    /// A commit time ahead of this clock counts as no latency.
+    /// A commit time ahead of this clock counts as no latency, and 0 is that of a polled row without a time.
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64) {
-        let latency_us = now_unix_us.saturating_sub(commit_unix_us).max(0);
-        self.latency.observe(latency_us as f64 / 1e6);
+        if commit_unix_us != 0 {
+            let latency_us = now_unix_us.saturating_sub(commit_unix_us).max(0);
+            self.latency.observe(latency_us as f64 / 1e6);
+        }
         self.outcomes[Outcome::Published.index()].inc();
     }
 

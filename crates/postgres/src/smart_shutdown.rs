@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Error;
 
-use crate::connect::{ConnectError, ConnectErrorKind};
+use crate::connect::{self, ConnectError, ConnectErrorKind};
 use crate::settings::ConnInfo;
-use crate::sql::{self, Sql};
+use crate::sql::Sql;
 
 /// The interval between two attempts to connect: `pg_ctl stop` waits for 60 s.
 pub const TRY_EVERY: Duration = Duration::from_secs(30);
@@ -53,16 +53,16 @@ pub async fn wait_until_in_the_way(
     refused
 }
 
-/// Connects again and again to the server of `sql`, until that refuses because it stops. Whatever else comes of
-/// an attempt says nothing about `sql`.
+/// Connects again and again to the server of `sql`, until that refuses because it stops, which it does before it
+/// asks for a password. Whatever else comes of an attempt says nothing about `sql`.
 async fn refusal(info: &ConnInfo, sql: &Sql, every: Duration) -> ConnectError {
     let info = ConnInfo { hosts: vec![sql.server.clone()], ..info.clone() };
     loop {
         sleep(every).await;
-        match sql::connect(&info).await {
+        match connect::try_session(&info).await {
             Err(error) if error.kind() == ConnectErrorKind::Stopping => return error,
             Err(error) => tracing::debug!(%error, "it is not known whether postgres stops"),
-            Ok(_) => {}
+            Ok(()) => {}
         }
     }
 }

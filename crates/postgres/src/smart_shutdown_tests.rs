@@ -1,7 +1,7 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::{connect, testing};
+use crate::{connect, sql, testing};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(50);

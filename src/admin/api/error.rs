@@ -49,6 +49,8 @@ impl ApiError {
             ("api.not-json", _) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ("api.broken", _) => StatusCode::INTERNAL_SERVER_ERROR,
             ("api.busy" | "api.stopping", _) | (_, Exit::Sink) => StatusCode::SERVICE_UNAVAILABLE,
+            ("source.unreachable", _) => StatusCode::SERVICE_UNAVAILABLE,
+            _ if fault.may_pass => StatusCode::SERVICE_UNAVAILABLE,
             (_, Exit::Usage) => StatusCode::BAD_REQUEST,
             _ => StatusCode::CONFLICT,
         }

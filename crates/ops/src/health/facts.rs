@@ -139,6 +139,9 @@ impl Facts {
     pub fn recorder(self: &Arc<Facts>, now_ms: u64) -> FactsWriter {
         let now = begun(now_ms);
         *locked(&self.snapshot) = now;
+        // What the watch of the last loop saw may be over.
+        self.set_pin(None);
+        *locked(&self.unanswered_since_ms) = None;
         FactsWriter { facts: Arc::clone(self), now }
     }
 

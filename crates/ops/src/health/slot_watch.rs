@@ -65,7 +65,9 @@ impl SlotWatch {
 pub async fn watch(watch: SlotWatch) -> Fault {
     // Until the first session the preflight reports what is wrong.
     let begins = [Phase::Starting, Phase::Connecting, Phase::LoginRefused, Phase::AwaitingPrimary];
-    while begins.contains(&watch.facts.snapshot().pass.phase) {
+    // One that ends at once may be over before its phase is seen.
+    while begins.contains(&watch.facts.snapshot().pass.phase) && watch.sightings.server().is_none()
+    {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }
     let mut backoff = random::backoff(watch.settings.reconnect_base, watch.settings.reconnect_cap);
@@ -230,10 +232,13 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     watch.facts.set_idle_timeout(slot.idle_timeout(), watch.now_ms());
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
-    // A relay that has read nothing yet, or stands by, is not behind the slot.
+    // A relay that has read nothing yet is not behind the slot. One that stands by reads nothing: the other
+    // relay knows where events wait.
     let behind = |lsn: Lsn| state.current_lsn.bytes_since(lsn.max(slot.confirmed_flush)) as f64;
-    metrics.slot_lag_bytes.at(Point::Received).set(behind(facts.received_lsn));
-    metrics.slot_lag_bytes.at(Point::Sent).set(behind(facts.sent_lsn));
+    let is_reader = facts.phase != Phase::Standby;
+    let read = |lsn| if is_reader { behind(lsn) } else { f64::NAN };
+    metrics.slot_lag_bytes.at(Point::Received).set(read(facts.received_lsn));
+    metrics.slot_lag_bytes.at(Point::Sent).set(read(facts.sent_lsn));
     metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(slot.confirmed_flush));
     metrics.slot_retained_wal_bytes.set(state.retained_bytes(slot).unwrap_or(0) as f64);
     metrics.set_safe_wal(slot.safe_wal_size);

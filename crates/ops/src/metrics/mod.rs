@@ -124,7 +124,7 @@ table! {
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,
         "Polling: published rows that the clean-up has deleted.";
     slot_lag_bytes: Family<Gauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
-        "WAL between the server's write position and what was received, sent to the broker, or confirmed; NaN while the slot is not read.";
+        "WAL between the server's write position and what was received, sent to the broker, or confirmed; NaN while the slot is not read, received and sent also while another relay reads it.";
     slot_lag_seconds: Gauge = "outbox_slot_lag_seconds", "seconds", NONE,
         "Age of the oldest commit that is not settled, at most the time since this process first looked at the slot; 0 when all is settled, NaN while the slot is not read.";
     slot_retained_wal_bytes: Gauge = "outbox_slot_retained_wal_bytes", "bytes", NONE,

@@ -35,6 +35,23 @@ pub(super) async fn log_in(
     reader: &mut MessageReader,
     info: &ConnInfo,
 ) -> Result<i32, ConnectCause> {
+    ask_for_session(link, info).await?;
+    LoginExchange { link, reader, info, was_asked: false }.run().await
+}
+
+/// Returns once the server asks for authentication, or does without: it refuses before that if it takes no sessions.
+pub(super) async fn reach_authentication(
+    link: &mut ServerLink,
+    reader: &mut MessageReader,
+    info: &ConnInfo,
+) -> Result<(), ConnectCause> {
+    ask_for_session(link, info).await?;
+    let mut exchange = LoginExchange { link, reader, info, was_asked: false };
+    while exchange.next().await?.tag != b'R' {}
+    Ok(())
+}
+
+async fn ask_for_session(link: &mut ServerLink, info: &ConnInfo) -> Result<(), ConnectCause> {
     let mut parameters = vec![
         ("user", info.user.as_str()),
         ("database", info.dbname.as_str()),
@@ -48,7 +65,7 @@ pub(super) async fn log_in(
     ];
     parameters.extend(info.options.as_deref().map(|options| ("options", options)));
     framing::write_startup_message(&mut link.socket, PROTOCOL_3_0, &parameters).await?;
-    LoginExchange { link, reader, info, was_asked: false }.run().await
+    Ok(())
 }
 
 impl LoginExchange<'_> {

@@ -42,7 +42,7 @@ pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path'
      THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END";
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ServerRole {
     standby: bool,
     read_only: bool,

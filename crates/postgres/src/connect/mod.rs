@@ -27,7 +27,7 @@ pub(crate) use self::error::server_error;
 pub use self::error::{ConnectCause, ConnectError};
 use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
-use super::settings::{ConnInfo, PostgresHost, SourceSettings};
+use super::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSessionAttrs};
 use super::slot_wait::NO_TIMEOUTS_SQL;
 use walrelay_base::transport::Transport;
 
@@ -110,6 +110,17 @@ pub async fn open(info: &ConnInfo) -> Result<ReplicationClient, ConnectError> {
     let info =
         &*login_files::current(info).map_err(|unread| ConnectError::new("", unread.into()))?;
     dial::first_fit(info, |link| log_in(link, info)).await
+}
+
+/// Connects to the first server that would begin a session, and logs in nowhere.
+pub async fn try_session(info: &ConnInfo) -> Result<(), ConnectError> {
+    let info = &ConnInfo { target_session_attrs: TargetSessionAttrs::Any, ..info.clone() };
+    let reached = async |mut link: ServerLink| {
+        let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
+        auth::reach_authentication(&mut link, &mut reader, info).await?;
+        Ok(((), ServerRole::default()))
+    };
+    dial::first_fit(info, reached).await
 }
 
 /// Connects and starts to stream.
