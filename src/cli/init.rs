@@ -23,7 +23,7 @@ use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::polled_outbox;
 use crate::source::emit;
 use crate::source::facts::{self, RoleFacts, SourceFacts};
-use crate::source::faults::{message_of, query_fault, table_problem};
+use crate::source::faults::{message_of, query_fault, slot_missing, table_problem};
 use crate::source::init::{self, InitStep};
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
@@ -77,6 +77,8 @@ struct Wanted<'a> {
     role: Option<&'a str>,
     /// Also the function `outbox.emit`, whatever the table.
     emit: bool,
+    /// Also the slot. A slot that existed before must not be replaced unseen: the new one lacks the events in between.
+    slot: bool,
 }
 
 /// How the command was asked to go about it.
@@ -104,7 +106,10 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
     if let (Some(role), Some(_)) = (&args.role, &config.polling) {
         return Err(unfit_role(role).into());
     }
-    let wanted = Wanted { role: args.role.as_deref(), emit: args.emit };
+    if args.no_slot && config.polling.is_some() {
+        return Err(unfit_no_slot().into());
+    }
+    let wanted = Wanted { role: args.role.as_deref(), emit: args.emit, slot: !args.no_slot };
     if args.sql {
         return Ok(runtime::try_block_on(script(config, wanted))?);
     }
@@ -209,11 +214,16 @@ async fn source(config: &Config, wanted: Wanted<'_>, mode: Mode) -> Result<InitR
     if let Some(polling) = &config.polling {
         return make_polled_table(&client, settings, polling, mode).await;
     }
-    let steps = planned(&client, settings, wanted).await?;
+    let mut steps = planned(&client, settings, wanted).await?;
+    let lacks_slot = steps.iter().any(InitStep::makes_slot);
+    steps.retain(|step| wanted.slot || !step.makes_slot());
     let mut report = InitReport::of(&steps);
     // Where nothing is to be made, what is wrong is reported as without the option.
     if mode.dry_run && !steps.is_empty() {
         steps.iter().for_each(|step| mode.step(step));
+        if lacks_slot && !wanted.slot {
+            report.failed.push(Finding::fail(slot_missing(&settings.slot)));
+        }
         return Ok(report);
     }
     // The slot is last. It alone may take longer than the time limits of the role.
@@ -340,6 +350,16 @@ fn unfit_role(role: &str) -> Fault {
         format!("rights on a table that is polled are not granted to {role}"),
         "--role",
         "leave --role out; then walrelay check, with the login of that role, names the GRANT that is missing",
+    )
+}
+
+fn unfit_no_slot() -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "init.no-slot-unfit",
+        "a table that is polled has no slot that could be left out".to_owned(),
+        "--no-slot",
+        "leave --no-slot out; with source.mode = \"polling\" walrelay init creates no slot",
     )
 }
 

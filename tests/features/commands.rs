@@ -114,6 +114,35 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     ]);
 }
 
+#[test]
+fn init_without_the_slot_makes_the_rest_and_reports_a_slot_that_is_missing() {
+    let scene = CliFixture::bare("commands_no_slot");
+    let would = scene.walrelay(&["init", "--no-slot", "--dry-run"]);
+    assert_eq!(would.code, 1, "{would}");
+    would.assert_says(&["+ make publication", "[slot.missing]"]);
+    assert!(!would.out.contains("make slot"), "{would}");
+    // WHEN it makes the rest THEN the slot is reported, with what to do about a lost one
+    let made = scene.walrelay(&["init", "--no-slot"]);
+    assert_eq!(made.code, 1, "{made}");
+    made.assert_says(&[
+        "+ make publication",
+        "[slot.missing]",
+        "A lost slot",
+        "not ready: 1 problem",
+    ]);
+    assert_eq!(scene.slot_state(), "");
+    let told = scene.walrelay(&["init", "--no-slot", "--json"]);
+    assert_eq!(told.code, 1, "{told}");
+    let value: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!(value["made"], serde_json::json!([]));
+    assert_eq!(value["failed"][0]["topic"], "slot.missing");
+    // WHEN the slot is there THEN nothing is missing
+    scene.walrelay(&["init"]).assert_done().assert_says(&["1 thing was made"]);
+    let slot = scene.slot_state();
+    assert_eq!(scene.walrelay(&["init", "--no-slot"]).assert_done().out, "nothing is missing\n");
+    assert_eq!(scene.slot_state(), slot);
+}
+
 /// A topic that is made, and a slot of another kind.
 fn summary_is_about_both_sides(scene: &mut CliFixture) {
     scene.sink = scene.sink.replace("[\"", "[\"commands.more\", \"");

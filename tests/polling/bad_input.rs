@@ -30,6 +30,8 @@ fn init_makes_the_table_and_check_agrees() {
     told.assert_says(&["✗ outbox table public.outbox does not exist", "sql/polling.sql"]);
     let granting = scene.walrelay(&["init", "--role", "walrelay"]);
     granting.assert_fault(2, "init.role-unfit", &["walrelay check"]);
+    let without_slot = scene.walrelay(&["init", "--no-slot"]);
+    without_slot.assert_fault(2, "init.no-slot-unfit", &["leave --no-slot out"]);
     let made = scene.walrelay(&["init"]);
     made.assert_done()
         .assert_says(&["+ make outbox table public.outbox", "now nothing is missing"]);

@@ -293,8 +293,11 @@ impl Command {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct InitArgs {
     /// Print the SQL for Postgres instead of running it. Topics, exchanges and queues are not created.
-    #[arg(long, conflicts_with_all = ["dry_run", "json", "output"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "json", "output", "no_slot"])]
     pub(crate) sql: bool,
+    /// Do not create the slot; exits 1 if it does not exist. For a slot that existed before: a new one lacks the events in between.
+    #[arg(long)]
+    pub(crate) no_slot: bool,
     /// Also make the function outbox.emit where the outbox table exists already or has other names.
     #[arg(long)]
     pub(crate) emit: bool,
