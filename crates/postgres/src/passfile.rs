@@ -3,8 +3,9 @@
 //! A file that others can read is not used, as in libpq. For a file
 //! that was named that is an error, since the login would only fail
 //! later and less clearly; the default file is skipped with a warning.
+//! Other than in libpq, the group may read a file of root, as with `sslkey`: Kubernetes mounts a Secret so.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::settings::{ConnInfo, PostgresHost};
@@ -17,7 +18,7 @@ const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
 pub enum PassfileError {
     #[error("the passfile {path} cannot be read: {why}", path = .0.display(), why = .1)]
     Unreadable(PathBuf, String),
-    #[error("the passfile {path} may be read by group or others; run: chmod 0600 {path}", path = .0.display())]
+    #[error("the passfile {path} may be read or written by group or others; run: chmod 0600 {path}", path = .0.display())]
     Exposed(PathBuf),
     #[error("the passfile {} is not a plain file of at most 1 MiB", .0.display())]
     NotPlain(PathBuf),
@@ -58,10 +59,16 @@ fn read(path: &Path) -> Result<String, PassfileError> {
     if !meta.is_file() || meta.len() > PASSFILE_BYTES_MAX {
         return Err(PassfileError::NotPlain(path.to_owned()));
     }
-    if meta.permissions().mode() & 0o077 != 0 {
+    if is_exposed(meta.mode(), meta.uid()) {
         return Err(PassfileError::Exposed(path.to_owned()));
     }
     std::fs::read_to_string(path).map_err(unreadable)
+}
+
+/// A process that reads a file of root through its group cannot change the mode of that file.
+fn is_exposed(mode: u32, uid: u32) -> bool {
+    let denied = if uid == 0 { 0o027 } else { 0o077 };
+    mode & denied != 0
 }
 
 /// The first line that matches is used, as in libpq. For a socket in one of the default directories

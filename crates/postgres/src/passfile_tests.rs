@@ -65,3 +65,20 @@ fn a_file_that_others_can_read_is_not_used() {
         Err(ConnInfoError::Passfile(PassfileError::Unreadable(..)))
     ));
 }
+
+#[test]
+fn the_group_may_read_a_file_of_root() {
+    // A Secret of Kubernetes that is read through fsGroup.
+    for mode in [0o440, 0o640, 0o400, 0o600] {
+        assert!(!is_exposed(mode, 0), "{mode:o}");
+    }
+    // The group may not write it, and others have no rights.
+    for mode in [0o460, 0o660, 0o441, 0o444, 0o644, 0o602] {
+        assert!(is_exposed(mode, 0), "{mode:o}");
+    }
+    // A file of another user is for that user alone.
+    for mode in [0o440, 0o640, 0o610, 0o604] {
+        assert!(is_exposed(mode, 10001), "{mode:o}");
+    }
+    assert!(!is_exposed(0o600, 10001));
+}
