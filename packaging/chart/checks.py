@@ -147,7 +147,7 @@ def relay_faults(objects, owner):
     named = {it["name"]: it["containerPort"] for it in container["ports"]}
     budgets = of_kind(objects, "PodDisruptionBudget")
     wanted = [
-        (pod["terminationGracePeriodSeconds"] >= drain_seconds(config) + 5, "terminationGracePeriodSeconds"),
+        (pod["terminationGracePeriodSeconds"] >= drain_seconds(config) + 10, "terminationGracePeriodSeconds"),
         (probes["startup"]["path"] == probes["liveness"]["path"] == "/livez", "the path of /livez"),
         (probes["readiness"]["path"] == "/readyz?standby=ok", "the path of /readyz"),
         (all(probe["port"] in named for probe in probes.values()), "a probe's port"),

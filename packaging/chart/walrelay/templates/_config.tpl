@@ -110,14 +110,14 @@ value
 {{- div (add $ms 999) 1000 -}}
 {{- end -}}
 
-{{- /* Longer than a drain may take, or the drain is cut short and its events are published again. */ -}}
+{{- /* Longer than a drain and what follows it: the position is confirmed to Postgres (8 seconds), or rows are settled (10 seconds). */ -}}
 {{- define "walrelay.gracePeriod" -}}
 {{- $drain := include "walrelay.seconds" (default "20s" .Values.config.delivery.drain_timeout) | int64 -}}
 {{- $given := .Values.terminationGracePeriodSeconds -}}
 {{- if kindIs "invalid" $given -}}
-{{- add $drain 10 -}}
-{{- else if lt ($given | int64) (add $drain 5) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d, and config.delivery.drain_timeout %d seconds: the kubelet would kill the relay while it drains. Set %d or more, or a shorter drain_timeout." ($given | int64) $drain (add $drain 5)) -}}
+{{- add $drain 15 -}}
+{{- else if lt ($given | int64) (add $drain 10) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d, and config.delivery.drain_timeout %d seconds: the kubelet would kill the relay while it drains, or before Postgres knows what was published. Set %d or more, or a shorter drain_timeout." ($given | int64) $drain (add $drain 10)) -}}
 {{- else -}}
 {{- $given | int64 -}}
 {{- end -}}
