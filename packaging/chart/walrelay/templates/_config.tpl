@@ -22,6 +22,15 @@
 {{- toYaml $config -}}
 {{- end -}}
 
+{{- /* What the relay has of it, other than `init`. Prints YAML. The default file would be ignored with a warning where it cannot be used; a file that is named is a fault. */ -}}
+{{- define "walrelay.config.relay" -}}
+{{- $config := include "walrelay.config" . | fromYaml -}}
+{{- if and (eq .Values.state.kind "persistentVolumeClaim") (not $config.delivery.state_file) -}}
+{{- $_ := set $config.delivery "state_file" (printf "/var/lib/walrelay/walrelay-%s.state" (default "walrelay" $config.source.slot)) -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
 {{- /* Unsets in base each value that over has: merged, a secret { env } and one { file } would be one map. Prints nothing. */ -}}
 {{- define "walrelay.unset" -}}
 {{- $base := .base -}}
