@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::batch::Verdicts;
@@ -22,8 +21,6 @@ use crate::source::connect::ConnectError;
 const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Most rows that are counted.
 const BACKLOG_MAX: i64 = 100_000;
-/// The time without an answer after which the last figures count as unknown.
-const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// Counting them may take one part of this many of the time.
 const BACKLOG_COST: u32 = 10;
 /// Pause while too many verdicts wait for locks.
@@ -121,15 +118,7 @@ impl Maintenance {
             }
         }
         // The server ends each of at most four statements within the lease.
-        let doing = session.within(self.shared.polling.lease * 4, self.chores(session, chores));
-        let mut doing = Box::pin(doing);
-        match timeout(KNOWN_FOR, &mut doing).await {
-            Ok(done) => done?,
-            Err(_) => {
-                self.backlog_is_unknown();
-                doing.await?;
-            }
-        }
+        session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
         Ok(true)
     }
 

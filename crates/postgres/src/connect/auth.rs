@@ -8,6 +8,7 @@ use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader}
 use pgwire_replication::protocol::messages::{auth, parse_auth_request};
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use tokio::io::AsyncWriteExt as _;
 
 use super::dial::ServerLink;
 use super::error::ConnectCause;
@@ -17,6 +18,8 @@ use crate::settings::ConnInfo;
 use walrelay_base::secret::Secret;
 
 const PROTOCOL_3_0: i32 = 196_608;
+/// The message that ends a session.
+const TERMINATE: &[u8] = b"X\0\0\0\x04";
 /// The limit of `postgres-protocol`, so that SQL sessions accept the same roles.
 const ITERATIONS_MAX: u32 = 100_000;
 
@@ -35,27 +38,43 @@ pub(super) async fn log_in(
     reader: &mut MessageReader,
     info: &ConnInfo,
 ) -> Result<i32, ConnectCause> {
-    ask_for_session(link, info).await?;
+    ask_for_session(link, info, Some("database")).await?;
     LoginExchange { link, reader, info, was_asked: false }.run().await
 }
 
-/// Returns once the server asks for authentication, or does without: it refuses before that if it takes no sessions.
+/// Asks for a session without replication, and closes the connection once the server asks for authentication, or
+/// begins a session without: it refuses before that if it takes none.
 pub(super) async fn reach_authentication(
     link: &mut ServerLink,
     reader: &mut MessageReader,
     info: &ConnInfo,
 ) -> Result<(), ConnectCause> {
-    ask_for_session(link, info).await?;
+    ask_for_session(link, info, None).await?;
     let mut exchange = LoginExchange { link, reader, info, was_asked: false };
-    while exchange.next().await?.tag != b'R' {}
+    loop {
+        let message = exchange.next().await?;
+        match message.tag {
+            b'R' if parse_auth_request(&message.payload)?.0 != auth::OK => break,
+            b'Z' => {
+                exchange.link.socket.write_all(TERMINATE).await?;
+                break;
+            }
+            _ => {}
+        }
+    }
+    // The server would log a connection that is reset.
+    let _closed = link.socket.shutdown().await.is_ok();
     Ok(())
 }
 
-async fn ask_for_session(link: &mut ServerLink, info: &ConnInfo) -> Result<(), ConnectCause> {
+async fn ask_for_session(
+    link: &mut ServerLink,
+    info: &ConnInfo,
+    replication: Option<&str>,
+) -> Result<(), ConnectCause> {
     let mut parameters = vec![
         ("user", info.user.as_str()),
         ("database", info.dbname.as_str()),
-        ("replication", "database"),
         ("application_name", info.application_name.as_str()),
         ("client_encoding", "UTF8"),
         // Text values of dates must not depend on how the server is configured.
@@ -63,6 +82,7 @@ async fn ask_for_session(link: &mut ServerLink, info: &ConnInfo) -> Result<(), C
         // PostgreSQL 18 reports only with a warning that a publication is gone.
         ("client_min_messages", "warning"),
     ];
+    parameters.extend(replication.map(|database| ("replication", database)));
     parameters.extend(info.options.as_deref().map(|options| ("options", options)));
     framing::write_startup_message(&mut link.socket, PROTOCOL_3_0, &parameters).await?;
     Ok(())
