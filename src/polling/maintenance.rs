@@ -292,7 +292,7 @@ pub(crate) async fn write_locked(
             None => reconnect.session().await?,
         };
         let is_alone = waiting.iter().all(|other| other.claim == verdicts.claim);
-        let attempt = attempt(shared.live.has_lost_rows(&verdicts.claim), is_alone);
+        let attempt = next_attempt(shared.live.has_lost_rows(&verdicts.claim), is_alone);
         match open.settle(verdicts, attempt).await {
             Ok(Settled::Written { lost }) => {
                 reconnect.succeeded();
@@ -319,7 +319,7 @@ pub(crate) async fn write_locked(
 
 /// The attempt to write verdicts whose rows were locked. If the claim has lost rows, another one publishes those and
 /// the rows behind them again: none is taken back.
-fn attempt(has_lost_rows: bool, is_alone: bool) -> Attempt {
+fn next_attempt(has_lost_rows: bool, is_alone: bool) -> Attempt {
     match (has_lost_rows, is_alone) {
         (true, _) => Attempt::First,
         (false, true) => Attempt::AgainAlone,

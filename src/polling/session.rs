@@ -251,16 +251,16 @@ impl PollingSession {
             Attempt::First | Attempt::Again => &self.begin_short,
             Attempt::AgainAlone => BEGIN,
         };
-        let mut doubted = Vec::new();
+        let mut perhaps_freed = Vec::new();
         if attempt != Attempt::First {
             let ids = failed.iter().map(|row| &row.id).chain(published);
-            doubted.extend(ids.cloned());
+            perhaps_freed.extend(ids.cloned());
         }
         // First the failures: a row may have been noted, and published since.
         let ((), _, _, failures, publishes, releases, ()) = tokio::try_join!(
             biased;
             client.batch_execute(begin),
-            self.write(&self.retaken, claim, &doubted),
+            self.write(&self.retaken, claim, &perhaps_freed),
             self.write_failures(&self.noted, claim, noted),
             self.write_failures(&self.failed, claim, failed),
             self.write(&self.published, claim, published),

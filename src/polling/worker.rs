@@ -75,8 +75,8 @@ impl PollingShared {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Verdicts are written, but for so many rows that no longer belonged to the claim, if they were not written
-    /// before: then the answer was lost (`is_unsure`).
+    /// Verdicts are written, but for so many rows that no longer belonged to the claim. `is_unsure` says that an
+    /// attempt before got no answer, and may have written them.
     pub(super) fn verdicts_written(&self, verdicts: &Verdicts, lost: u64, is_unsure: bool) {
         self.note_lost_rows(&verdicts.claim, lost, is_unsure);
         if verdicts.last {

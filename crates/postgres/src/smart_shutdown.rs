@@ -31,7 +31,7 @@ const OTHERS_SQL: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity
 
 /// Returns the error of a new connection once the server of `sql` stops and waits for no session of another
 /// program: `sql` keeps it from stopping. Until then events of those sessions still come.
-pub async fn wait_until_in_the_way(
+pub async fn wait_for_smart_shutdown(
     info: &ConnInfo,
     sql: &Sql,
     try_every: Duration,

@@ -21,7 +21,7 @@ async fn a_session_learns_that_a_smart_shutdown_waits_for_it_and_its_like() {
     // WHEN the server takes connections THEN no session is in its way
     let own = info.clone();
     let looking = async move {
-        wait_until_in_the_way(&own, &sql, SOON, LIMIT).await.sqlstate().map(str::to_owned)
+        wait_for_smart_shutdown(&own, &sql, SOON, LIMIT).await.sqlstate().map(str::to_owned)
     };
     let mut looking = tokio::spawn(looking);
     assert!(timeout(SOON * 10, &mut looking).await.is_err());
@@ -30,7 +30,7 @@ async fn a_session_learns_that_a_smart_shutdown_waits_for_it_and_its_like() {
     timeout(LIMIT, refusal(&info, &relay, SOON)).await.expect("a refusal");
     assert!(has_other_sessions(&relay).await.unwrap());
     assert!(timeout(SOON * 10, &mut looking).await.is_err());
-    let impatient = wait_until_in_the_way(&info, &relay, SOON, Duration::ZERO);
+    let impatient = wait_for_smart_shutdown(&info, &relay, SOON, Duration::ZERO);
     timeout(LIMIT, impatient).await.expect("it does not wait for the other session");
     // WHEN that ends THEN it waits for those of relays only
     drop(other);

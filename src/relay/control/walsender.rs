@@ -73,7 +73,7 @@ impl Looks {
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
             // The server runs but accepts no connection now, which says nothing about the stream.
-            Err(error) if error.sqlstate().is_some() && accepts_none_now(error.kind()) => {
+            Err(error) if error.sqlstate().is_some() && refuses_for_now(error.kind()) => {
                 return Ok((Activity::Unasked, Lsn::ZERO));
             }
             Err(error) => return Err(error.to_string()),
@@ -98,8 +98,8 @@ impl Looks {
     }
 }
 
-/// Whether a server with such an error may still serve the sessions that it has: one that shuts down smartly does.
-fn accepts_none_now(kind: ConnectErrorKind) -> bool {
+/// Whether a server that refuses a connection with such an error may still serve the sessions that it has: one that shuts down smartly does.
+fn refuses_for_now(kind: ConnectErrorKind) -> bool {
     matches!(kind, ConnectErrorKind::Retry | ConnectErrorKind::Stopping)
 }
 

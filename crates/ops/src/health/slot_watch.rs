@@ -26,7 +26,7 @@ use walrelay_postgres::publication::published_unless_locked;
 use walrelay_postgres::settings::SourceSettings;
 use walrelay_postgres::sightings::Sightings;
 use walrelay_postgres::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
-use walrelay_postgres::smart_shutdown::{GO_ON_FOR, TRY_EVERY, wait_until_in_the_way};
+use walrelay_postgres::smart_shutdown::{GO_ON_FOR, TRY_EVERY, wait_for_smart_shutdown};
 use walrelay_postgres::sql::{self, Sql};
 
 /// The publication is read less often than the slot.
@@ -85,12 +85,12 @@ pub async fn watch(watch: SlotWatch) -> Fault {
             Ok(sql) => {
                 is_logged = false;
                 backoff.succeeded();
-                let in_the_way =
-                    wait_until_in_the_way(&watch.settings.connection, &sql, TRY_EVERY, GO_ON_FOR);
+                let shutdown =
+                    wait_for_smart_shutdown(&watch.settings.connection, &sql, TRY_EVERY, GO_ON_FOR);
                 let observed = tokio::select! {
                     observed = observe(&watch, &sql, &mut ages) => observed,
                     // The session ends, and the next attempt meets the same.
-                    refused = in_the_way => Err(refused),
+                    refused = shutdown => Err(refused),
                 };
                 match observed {
                     Ok(Some(fault)) => return fault,

@@ -395,17 +395,24 @@ async fn slots_that_are_not_ours() {
     expect(&found, Exit::Slot, "slot.database", "belongs to database postgres", "source.slot");
 }
 
+/// The report on facts that differ from those of a sound server.
+fn judged_with(
+    sound: &SourceFacts,
+    settings: &SourceSettings,
+    change: &dyn Fn(&mut SourceFacts),
+) -> SourceReport {
+    let mut facts = sound.clone();
+    change(&mut facts);
+    let findings = judge(&facts, settings);
+    SourceReport { facts, findings }
+}
+
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let (client, settings) = prepared(testing::logical(), "judged").await;
     let sound = report(&client, &settings).await.facts;
-    let judged = |change: &dyn Fn(&mut SourceFacts)| {
-        let mut facts = sound.clone();
-        change(&mut facts);
-        let findings = judge(&facts, &settings);
-        SourceReport { facts, findings }
-    };
+    let judged = |change: &dyn Fn(&mut SourceFacts)| judged_with(&sound, &settings, change);
     let found = judged(&|facts| facts.server.version = 130_020);
     expect(&found, Exit::Source, "source.version", "too old", "PostgreSQL 14");
     let found = judged(&|facts| facts.server.standby = true);
@@ -467,12 +474,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
 async fn what_is_missing_is_not_taken_for_what_is_there() {
     let (client, settings) = prepared(testing::logical(), "judged_missing").await;
     let sound = report(&client, &settings).await.facts;
-    let judged = |change: &dyn Fn(&mut SourceFacts)| {
-        let mut facts = sound.clone();
-        change(&mut facts);
-        let findings = judge(&facts, &settings);
-        SourceReport { facts, findings }
-    };
+    let judged = |change: &dyn Fn(&mut SourceFacts)| judged_with(&sound, &settings, change);
     // THEN a table that does not exist is in no list of those that are let through
     let found = judged(&|facts| facts.published.tables[0].kind = None);
     assert_eq!(codes(&found), ["table.missing"]);
