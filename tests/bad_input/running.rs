@@ -54,7 +54,7 @@ fn a_column_that_events_can_do_without_ends_no_relay_that_runs_and_none_starts_w
     scene.wait_confirmed(&mut relay);
     // WHEN the column is dropped, and the relay has to connect again
     scene.sql("ALTER TABLE outbox DROP COLUMN trace");
-    scene.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active");
+    scene.end_walsender();
     scene.insert("2", "{}");
     scene.wait_confirmed(&mut relay);
     relay.stop();

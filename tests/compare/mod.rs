@@ -302,7 +302,7 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
     assert_eq!(ended.out, "", "nothing was finished");
     scene.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()",
+            WHERE query LIKE 'LOCK TABLE%' AND datname = current_database() AND pid <> pg_backend_pid()",
     );
 }
 

@@ -122,6 +122,15 @@ impl<'p> CliFixture<'p> {
         create_topic(&brokers(), topic, partitions, &[]).unwrap();
     }
 
+    /// Ends the session that reads the slot, and none of another test on the same server.
+    pub(crate) fn end_walsender(&self) {
+        self.sql(&format!(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots
+             WHERE slot_name = '{}' AND active",
+            self.name
+        ));
+    }
+
     /// One row of the shipped table with the scene's name as aggregate type.
     pub(crate) fn insert(&self, key: &str, payload: &str) -> String {
         let name = &self.name;
