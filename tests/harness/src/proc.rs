@@ -37,6 +37,14 @@ pub fn signal(pid: u32, signal: Signal) -> Result<()> {
         .map_err(|errno| HarnessError::io(format!("signal {pid}"))(errno.into()))
 }
 
+/// Whether the process has a handler of its own for the signal, which would end it otherwise.
+pub fn is_handled(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let handled = handled.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    handled.unwrap_or(0) & (1 << (signal.as_raw() - 1)) != 0
+}
+
 type Order = (Command, mpsc::Sender<io::Result<Child>>);
 
 /// A command whose process the kernel kills when its starter dies; start it with [`spawn_tied`].

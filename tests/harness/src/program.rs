@@ -112,7 +112,16 @@ impl Program {
         self.wait_exit(Duration::from_secs(10)).map(drop)
     }
 
+    /// Asks it to stop, once it can hear that: in its first milliseconds any program would be
+    /// ended by the signal.
     pub fn sigterm(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while self.is_running()
+            && !proc::is_handled(self.pid(), Signal::TERM)
+            && began.elapsed() < Duration::from_secs(10)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.signal(Signal::TERM)
     }
 
