@@ -11,7 +11,7 @@ use walrelay_core::relay::control::{Walsender, WalsenderAnswer};
 use super::link::LinkEnd;
 use super::sql::connection;
 use crate::base::lsn::Lsn;
-use crate::source::connect::ConnectErrorKind;
+use crate::source::connect::{ConnectError, ConnectErrorKind};
 use crate::source::settings::{PostgresHost, SourceSettings};
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderObserver};
@@ -72,10 +72,7 @@ impl Looks {
         let info = connection(&self.settings.connection, Some(walsender), ANSWER_WITHIN);
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
-            // The server runs but accepts no connection now, which says nothing about the stream.
-            Err(error) if error.sqlstate().is_some() && refuses_for_now(error.kind()) => {
-                return Ok((Activity::Unasked, Lsn::ZERO));
-            }
+            Err(error) if is_only_for_new(&error) => return Ok((Activity::Unasked, Lsn::ZERO)),
             Err(error) => return Err(error.to_string()),
         };
         // A name may lead to several servers.
@@ -98,9 +95,12 @@ impl Looks {
     }
 }
 
-/// Whether a server that refuses a connection with such an error may still serve the sessions that it has: one that shuts down smartly does.
-fn refuses_for_now(kind: ConnectErrorKind) -> bool {
-    matches!(kind, ConnectErrorKind::Retry | ConnectErrorKind::Stopping)
+/// Whether a server that refuses a connection with such an error may still serve the sessions that it has: one that
+/// shuts down smartly does, and so does one whose passwords or certificates are being replaced.
+fn is_only_for_new(error: &ConnectError) -> bool {
+    let refuses_for_now =
+        matches!(error.kind(), ConnectErrorKind::Retry | ConnectErrorKind::Stopping);
+    error.is_of_tls() || error.is_refused_login() || (error.sqlstate().is_some() && refuses_for_now)
 }
 
 #[cfg(test)]

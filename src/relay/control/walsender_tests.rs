@@ -3,6 +3,8 @@ use std::sync::Arc;
 use walrelay_postgres::testing;
 
 use super::*;
+use crate::source::connect::ConnectCause;
+use crate::source::settings::ConnInfo;
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
@@ -20,5 +22,27 @@ async fn another_server_of_the_same_name_does_not_say_that_the_walsender_has_end
         let told = looks.look(&elsewhere).await.unwrap_err();
         assert!(told.contains("another server"), "{told}");
         assert!(matches!(looks.look(&own).await, Ok((Activity::Gone, _))));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_login_or_certificate_that_is_refused_now_says_nothing_about_the_stream() {
+    let (_client, settings) = testing::logical().database("walsender_login").await;
+    let here = sql::connect(&settings.connection).await.unwrap();
+    let host = settings.connection.hosts[0].clone();
+    let own = Walsender { host, server: here.started.clone(), pid: 1 };
+    let connection = ConnInfo { user: "nobody_at_all".into(), ..settings.connection.clone() };
+    let settings = Arc::new(SourceSettings { connection, ..settings });
+    let mut looks = Looks { settings, open: None, looks: WalsenderObserver::default() };
+    let look = looks.look(&own).await;
+    assert!(matches!(look, Ok((Activity::Unasked, _))), "{look:?}");
+    // AND the same where the certificate is refused, but not where nobody answers
+    for (cause, says_nothing) in [
+        (ConnectCause::Untrusted("expired".into()), true),
+        (ConnectCause::Tls("alert".into()), true),
+        (ConnectCause::Io("refused".into()), false),
+    ] {
+        assert_eq!(is_only_for_new(&ConnectError::new("db", cause)), says_nothing);
     }
 }
