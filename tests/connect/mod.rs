@@ -132,6 +132,10 @@ async fn refusals_of_one_sqlstate_are_told_apart() {
     let cases = [
         ("host=@ user=peered", "source.login", "as the operating-system user"),
         (&of_another, "source.login", "host \"app\" \"certified\" CLIENT_ADDRESS/32"),
+        ("user=certified sslmode=require", "source.login", "sslcert="),
+        // Without TLS the refusal would be another one, and its mend would not help.
+        ("user=certified sslmode=prefer", "source.login", "sslcert="),
+        ("user=stranger sslmode=prefer", "source.pg-hba", "hostssl \"app\" \"stranger\""),
         ("user=trusted dbname=revoked", "source.not-permitted", "GRANT CONNECT ON DATABASE"),
         (
             "user=trusted dbname=limited",

@@ -171,7 +171,11 @@ impl Attempt<'_> {
                     && matches!(self.address, ServerAddress::Tcp(_))
                     && cause.may_pass_without_tls() =>
             {
-                once(None).await
+                match once(None).await {
+                    // pg_hba.conf asks for TLS, so the first error is the one to mend.
+                    Err(without) if without.is_of_pg_hba() => outcome,
+                    without => without,
+                }
             }
             _ => outcome,
         }

@@ -179,6 +179,12 @@ impl ConnectCause {
         }
     }
 
+    /// The server refuses because no line of `pg_hba.conf` lets the connection in as it is.
+    pub(super) fn is_of_pg_hba(&self) -> bool {
+        matches!(self, ConnectCause::Server(error)
+            if error.sqlstate == "28000" && error.routine == "ClientAuthentication")
+    }
+
     /// From the payload of an ErrorResponse.
     pub(super) fn server(payload: &[u8]) -> ConnectCause {
         ConnectCause::Server(Box::new(ServerError::parse(payload)))

@@ -153,6 +153,12 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
                 .into(),
         ),
         "28P01" => ("source.password", wrong_password(info)),
+        "28000" if lacks_certificate(error, at, info) => (
+            "source.login",
+            "add sslcert=… and sslkey=… to source.url (or set PGSSLCERT and PGSSLKEY): pg_hba.conf asks this role for a \
+             client certificate"
+                .into(),
+        ),
         "28000" if error.routine == "ClientAuthentication" => {
             ("source.pg-hba", pg_hba(error, at, info))
         }
@@ -195,6 +201,14 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
         }
         _ => ("source.refused", error.hint.clone()),
     }
+}
+
+/// The message may be translated. One about a missing line of `pg_hba.conf` quotes the address of the client.
+fn lacks_certificate(error: &ServerError, at: &str, info: &ConnInfo) -> bool {
+    error.routine == "ClientAuthentication"
+        && !error.message.contains('"')
+        && !at.starts_with('/')
+        && info.sslcert.is_none()
 }
 
 fn wrong_password(info: &ConnInfo) -> String {
@@ -245,7 +259,8 @@ fn hba_line(error: &ServerError, at: &str, info: &ConnInfo) -> String {
         Some(IpAddr::V4(v4)) => format!("{v4}/32"),
         None => "CLIENT_ADDRESS/32".to_owned(),
     };
-    format!("host {database} {role} {address} scram-sha-256")
+    let kind = if error.message.contains("SSL encryption") { "hostssl" } else { "host" };
+    format!("{kind} {database} {role} {address} scram-sha-256")
 }
 
 fn pg_isready(at: &str) -> String {
