@@ -74,6 +74,10 @@ fn a_topic_that_the_login_may_not_write_is_the_failure_of_its_events() {
     }
     let class = "kafka.topic-authorization-failed";
     only_its_own_events_fail(&case, &[read_only, hidden], class, 0);
+    // AND WHEN a topic is to be created THEN the missing right is named
+    case.config.kafka_extra = format!("topics = [\"{name}.new\"]\n");
+    let refused = case.walrelay(&["init"]);
+    refused.assert_fault(5, "sink.topic-not-made", &["--operation Create"]);
 }
 
 #[test]

@@ -133,7 +133,13 @@ pub(super) fn create_topics(
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let failure = fault::failure(code_of(code), "", &name, None);
-                let mend = fault::mend(code_of(code), &name, &settings.brokers, true);
+                let mend = match code {
+                    Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => format!(
+                        "kafka-acls.sh --bootstrap-server {} --add --allow-principal User:… --operation Create --operation Describe --topic {name}",
+                        settings.brokers
+                    ),
+                    _ => fault::mend(code_of(code), &name, &settings.brokers, true),
+                };
                 return Err(not_created(&name, &failure.reason, settings, &mend));
             }
         }
