@@ -143,6 +143,28 @@ fn init_without_the_slot_makes_the_rest_and_reports_a_slot_that_is_missing() {
     assert_eq!(scene.slot_state(), slot);
 }
 
+#[test]
+fn init_by_the_owner_of_the_table_finds_nothing_missing_for_the_relay_of_another_role() {
+    let mut scene = CliFixture::ready("commands_owner");
+    scene.sql(
+        "CREATE ROLE commands_migrator LOGIN; CREATE ROLE commands_relay LOGIN REPLICATION;
+         ALTER DATABASE commands_owner OWNER TO commands_migrator;
+         ALTER TABLE outbox OWNER TO commands_migrator;
+         ALTER PUBLICATION walrelay OWNER TO commands_migrator",
+    );
+    scene.url = scene.url.replace("postgres@", "commands_migrator@");
+    let slot = scene.slot_state();
+    for words in [&["--no-slot"][..], &[]] {
+        let words = [&["init", "--role", "commands_relay", "--yes"], words].concat();
+        assert_eq!(scene.walrelay(&words).assert_done().out, "nothing is missing\n");
+    }
+    assert_eq!(scene.slot_state(), slot);
+    // AND a role that the relay would log in as needs its right
+    let own = scene.walrelay(&["init", "--yes"]);
+    own.assert_says(&["ALTER ROLE \"commands_migrator\" REPLICATION"]);
+    assert_ne!(own.code, 0, "{own}");
+}
+
 /// A topic that is made, and a slot of another kind.
 fn summary_is_about_both_sides(scene: &mut CliFixture) {
     scene.sink = scene.sink.replace("[\"", "[\"commands.more\", \"");
