@@ -2,7 +2,7 @@
 -- Run by: the migrator (sql/roles.sql), in the application's database. Safe to repeat.
 --
 -- The application INSERTs one row per event, in the transaction that changes its data.
--- Column names can be mapped in walrelay.toml ([[source.outbox]] columns = { … }).
+-- Column names can be mapped in walrelay.toml ([[source.outbox]] columns = { ... }).
 
 CREATE TABLE IF NOT EXISTS public.outbox (
     id            uuid        PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(), -- event id: consumers drop duplicates by it
@@ -17,5 +17,5 @@ CREATE TABLE IF NOT EXISTS public.outbox (
 );
 
 -- Order per key is the order of commits. Two transactions that write the same key at once have
--- none, unless they lock the aggregate's row first (SELECT … FOR UPDATE). Then the order of seq is
+-- none, unless they lock the aggregate's row first (SELECT ... FOR UPDATE). Then the order of seq is
 -- that of the commits within a key, and rows that are published again (docs/operations.md) keep it.

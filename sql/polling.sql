@@ -41,4 +41,4 @@ ALTER TABLE public.outbox SET (
 );
 
 -- Order per key is the order of ids. Two transactions that write the same key at once have none,
--- unless they lock the aggregate's row first (SELECT … FOR UPDATE).
+-- unless they lock the aggregate's row first (SELECT ... FOR UPDATE).

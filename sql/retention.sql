@@ -12,15 +12,15 @@
 --    Nothing is left to repair from.
 --
 --      BEGIN;
---      INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES (…) RETURNING id;
---      DELETE FROM public.outbox WHERE id = …;
+--      INSERT INTO public.outbox (aggregatetype, aggregateid, type, payload) VALUES (...) RETURNING id;
+--      DELETE FROM public.outbox WHERE id = ...;
 --      COMMIT;
 
 -- 2. Drop partitions. A table partitioned by created_at loses a day at once, without bloat. Create
 --    partitions ahead of time, keep publish_via_partition_root = true, and before each drop see
 --    that the slot is past it, as in the third way.
 --
---      CREATE TABLE public.outbox (…, PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
+--      CREATE TABLE public.outbox (..., PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
 --      DROP TABLE public.outbox_2031_05_01;
 
 -- 3. Delete in batches what the slot has confirmed.

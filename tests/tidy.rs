@@ -325,6 +325,13 @@ fn the_chart_is_that_of_this_program() {
     assert_eq!(at("files/alerts.yml"), read("config/alerts.yml"), "the link to it is gone");
 }
 
+/// A database of another encoding refuses a script with a character that it lacks, even in a comment.
+#[test]
+fn scripts_for_the_database_have_characters_of_every_encoding() {
+    let scripts = files("sql", "sql").into_iter();
+    assert_none(scripts.filter(|path| !read(path).is_ascii()));
+}
+
 #[test]
 fn tables_and_headings_are_shown_as_such() {
     let pages =
