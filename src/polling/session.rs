@@ -66,6 +66,7 @@ pub(crate) struct PollingSession {
     begin_short: String,
     /// The event's columns have other types than at the start: what was claimed is still settled.
     is_retyped: bool,
+    any_character: bool,
     turn: Statement,
     claim: Statement,
     fetch: Statement,
@@ -131,6 +132,7 @@ impl PollingSession {
             lease,
             begin_short,
             is_retyped,
+            any_character: statements.any_character,
             turn,
             claim,
             fetch,
@@ -295,11 +297,18 @@ impl PollingSession {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let attempts: Vec<i32> =
             rows.iter().map(|row| i32::try_from(row.attempts).unwrap_or(i32::MAX)).collect();
-        // A text in Postgres cannot contain a zero byte.
-        let reasons: Vec<String> = rows.iter().map(|row| row.reason.replace('\0', "")).collect();
+        let reasons: Vec<String> =
+            rows.iter().map(|row| storable(&row.reason, self.any_character)).collect();
         let waits: Vec<i64> = rows.iter().map(|row| millis(row.wait)).collect();
         self.sql.client.execute(statement, &[&claim, &ids, &attempts, &reasons, &waits]).await
     }
+}
+
+/// A text that the database takes: without a zero byte, which no text in Postgres has, and with a mark in place of what
+/// the encoding may lack. Otherwise the verdict would be refused, and the row claimed and refused again for ever.
+fn storable(text: &str, any_character: bool) -> String {
+    let text = text.replace('\0', "");
+    if any_character { text } else { text.replace(|it: char| !it.is_ascii(), "?") }
 }
 
 /// Makes any error one that is not the lock's.

@@ -75,6 +75,8 @@ pub(crate) struct Statements {
     /// The number of unpublished rows, and the age of the oldest, NaN if none has a time. Parameter: most rows
     /// to count; of more, the age is that of the oldest among them and the first in the order.
     pub(crate) backlog: String,
+    /// Whether a text parameter may have any character: the encoding of the database may lack some.
+    pub(crate) any_character: bool,
 }
 
 impl Statements {
@@ -122,6 +124,8 @@ impl Statements {
             clean: writer.clean(),
             mark: writer.mark(),
             backlog: writer.backlog(),
+            // Without an encoding the server takes all bytes as they are.
+            any_character: ["UTF8", "SQL_ASCII"].contains(&facts.encoding.as_str()),
         }
     }
 }
