@@ -81,7 +81,7 @@ impl Broker for RabbitSettings {
             "RabbitMQ deletes records of a stream by their age only, open dead letters among them: nothing was deleted",
             format!("queue {topic}, virtual host {vhost}"),
             format!(
-                "when nothing that old is open and no key is parked (walrelay dlq list --until {}s): rabbitmqctl set_policy -p {vhost:?} --apply-to queues walrelay-dead-letters '{pattern}' '{max_age}'; then, because it would go on to delete what reaches that age: rabbitmqctl clear_policy -p {vhost:?} walrelay-dead-letters",
+                "when nothing that old is open and no key is parked (walrelay dlq list --until {}s): rabbitmqctl set_policy -p {vhost:?} --apply-to queues walrelay-dead-letters '{pattern}' '{max_age}'; then, because it would go on to delete what reaches that age: rabbitmqctl clear_policy -p {vhost:?} walrelay-dead-letters. RabbitMQ removes whole segment files, and never the last one: a stream that is smaller than one (500 MB by default) keeps everything",
                 age.as_secs(),
             ),
         ))
