@@ -168,7 +168,7 @@ fn unfit_column(
         "timestamptz" => {
             found.category == "D"
                 && found.type_sql != "date"
-                && !found.type_sql.starts_with("time ")
+                && !["time ", "time("].iter().any(|time| found.type_sql.starts_with(time))
         }
         "integer" => found.category == "N",
         "text" if *use_ != ColumnUse::Status => found.category == "S",
@@ -179,21 +179,39 @@ fn unfit_column(
     let (code, what, change) = if !fits {
         let what =
             format!("{name} is of type {}: polling writes what fits {wanted}", found.type_sql);
-        ("table.column-type", what, format!("TYPE {wanted} USING {column}::{wanted}"))
+        let change = format!("TYPE {wanted} USING {column}::{wanted}");
+        ("table.column-type", what, is_castable(found, wanted).then_some(change))
     } else if *use_ == ColumnUse::Claim && (found.not_null || has_default) {
         let what = format!("{name} must be NULL in a new row: nobody has claimed it");
-        ("table.column-default", what, format!("DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL"))
+        let change = format!("DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL");
+        ("table.column-default", what, Some(change))
     } else if *use_ == ColumnUse::Emptied && found.not_null {
         let what = format!("{name} takes no NULL: polling empties it when a row is settled");
-        ("table.column-null", what, "DROP NOT NULL".to_owned())
+        ("table.column-null", what, Some("DROP NOT NULL".to_owned()))
     } else {
         return None;
     };
-    let mend = format!(
-        "name another column in [source.polling.columns], or: ALTER TABLE {} ALTER COLUMN {column} {change};",
-        table.quoted()
-    );
+    let another = "name another column in [source.polling.columns]";
+    let mend = match change {
+        Some(change) => {
+            format!("{another}, or: ALTER TABLE {} ALTER COLUMN {column} {change};", table.quoted())
+        }
+        None => format!("{another}; for one that does not exist walrelay check prints the SQL"),
+    };
     Some(column_problem(code, what, mend))
+}
+
+/// Whether Postgres has such a cast. It casts every type to text, and text to every type. USING is not for the default,
+/// for which there may be no cast.
+fn is_castable(found: &PolledColumn, wanted: &str) -> bool {
+    let casts = match wanted {
+        "text" => true,
+        _ if found.category == "S" => true,
+        "timestamptz" => found.type_sql == "date",
+        "integer" => found.type_sql == "boolean",
+        _ => false,
+    };
+    casts && found.default.is_none()
 }
 
 /// A key that claims cannot compute: they read a member of JSON with SQL, and one row whose JSON is unreadable must
