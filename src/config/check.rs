@@ -14,7 +14,7 @@ use crate::base::template::{Part, Template};
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::PAYLOAD_MEMBER;
 use crate::outbox::settings::{Columns, Messages, OutboxSection, Route};
-use crate::polling::settings::{PollingSettings, StatusValues};
+use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
 use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
 use crate::trace::{OtlpEndpoint, TracingSettings, parse_headers};
@@ -97,11 +97,8 @@ impl Checks<'_> {
             let mend = "remove it, or that of a library with where = \"\"";
             self.conflict(&outbox(index).child("where"), what, mend);
         }
-        let Some(PollingSettings { workers, batch_max, status_values: values, .. }) =
-            &source.polling
-        else {
-            return;
-        };
+        let Some(settings) = &source.polling else { return };
+        let PollingSettings { workers, batch_max, .. } = settings;
         let section = path_of!(ConfigFile.source / SourceSection.polling);
         let window = self.file.delivery.window_events_max;
         if workers.saturating_mul(*batch_max) > window {
@@ -111,7 +108,9 @@ impl Checks<'_> {
             let mend = "fewer workers, smaller batches, or a larger delivery.window_events_max";
             self.conflict(&section.child(name_of!(PollingSettings, batch_max)), &what, mend);
         }
+        self.work_columns(&section.child(name_of!(PollingSettings, columns)), &settings.columns);
         let section = section.child(name_of!(PollingSettings, status_values));
+        let values = &settings.status_values;
         let values = [
             (name_of!(StatusValues, pending), &values.pending),
             (name_of!(StatusValues, in_progress), &values.in_progress),
@@ -123,6 +122,29 @@ impl Checks<'_> {
             format!("the same value as {first}: these statuses could not be distinguished")
         };
         self.distinct(values.into(), what, "give each status a value of its own");
+    }
+
+    /// One statement cannot write two values into a column. The order and the time of the INSERT are only read, and may
+    /// be one column.
+    fn work_columns(&mut self, section: &Path, columns: &WorkColumns) {
+        let mut named = vec![
+            (name_of!(WorkColumns, order), &columns.order),
+            (name_of!(WorkColumns, status), &columns.status),
+            (name_of!(WorkColumns, retry_count), &columns.retry_count),
+            (name_of!(WorkColumns, next_retry_at), &columns.next_retry_at),
+            (name_of!(WorkColumns, locked_at), &columns.locked_at),
+            (name_of!(WorkColumns, locked_by), &columns.locked_by),
+            (name_of!(WorkColumns, failure_reason), &columns.failure_reason),
+            (name_of!(WorkColumns, failed_at), &columns.failed_at),
+        ];
+        if columns.created_at != columns.order {
+            named.push((name_of!(WorkColumns, created_at), &columns.created_at));
+        }
+        let named = named.into_iter().map(|(name, column)| (section.child(name), column.clone()));
+        let what = |_: &str, first: &Path| {
+            format!("the same column as {first}: polling would write one over the other")
+        };
+        self.distinct(named.collect(), what, "give each a column of its own");
     }
 
     fn check_waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {

@@ -483,8 +483,22 @@ fn contradictions_of_polling_are_refused() {
             "config.conflict",
             "the same value as source.polling.status_values.pending",
         ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling.columns]\nlocked_at = \"at\"\nfailed_at = \"at\"",
+            "config.conflict",
+            "the same column as source.polling.columns.locked_at",
+        ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling.columns]\ncreated_at = \"failed_at\"",
+            "config.conflict",
+            "the same column as source.polling.columns.failed_at",
+        ),
     ];
     assert_each_is_refused(&cases);
+    // THEN columns that are only read may be one
+    let text = "[source]\nurl = \"postgres://u@db/app\"\nmode = \"polling\"\n[source.polling.columns]\n\
+                order = \"at\"\ncreated_at = \"at\"\n[sink.kafka]\nbrokers = \"kafka:9092\"\n";
+    loaded(text);
 }
 
 #[test]
