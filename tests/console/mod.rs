@@ -5,6 +5,7 @@ mod dead_letters;
 mod live;
 mod look;
 mod page;
+mod requests;
 
 pub(crate) use browser::Browser;
 use serde_json::Value;

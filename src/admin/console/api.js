@@ -46,11 +46,16 @@ export const get = (path, query = {}) => {
 export const post = (path, body) => request("POST", path, body);
 export const remove = (path) => request("DELETE", path);
 
+// Refusals of the token and of the site, or no answer. Any other is about the dead letters, and is shown in their place.
+const KEEPS_OUT = [0, 401, 403, 421];
+
 // Asks for as little as needs the token.
 export async function logIn(token) {
   // Other characters cannot stand in a header, so they are in no token that the server could know.
   if (!/^[\x21-\x7e]+$/.test(token)) throw new Refused(401, { what: "the token is wrong" });
-  await request("GET", "/api/dlq?limit=1", undefined, token);
+  await request("GET", "/api/dlq?limit=1", undefined, token).catch((error) => {
+    if (KEEPS_OUT.includes(error.status ?? 0)) throw error;
+  });
   session.begin(token);
 }
 

@@ -30,7 +30,8 @@ export async function showRecord(summary, act) {
     const letter = await read({});
     body.replaceChildren(...detail(letter, read, (action) => {
       dialog.close();
-      act(action, { id: letter.event_id, state: letter.state }, `event ${letter.event_id}`);
+      // Older ones need not be read: the relay holds so many at most.
+      act(action, { id: letter.event_id, state: letter.state, since: letter.failed_at }, `event ${letter.event_id}`);
     }));
   } catch (error) {
     body.replaceChildren(el("p", { class: "error", role: "alert" }, textOf(error)));

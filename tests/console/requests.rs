@@ -1,0 +1,73 @@
+//! Requests of the page, and answers to them that are no result.
+
+use serde_json::{Value, json};
+use walrelay_harness::BrokerKind;
+
+use super::{Console, TOKEN};
+
+const ESCAPE: &str = "\u{E00C}";
+
+/// Notes the bodies of the page's requests in `window.sent`, and answers lists of dead letters with the refusal in
+/// `window.refusal` while there is one.
+const NOTE: &str = "const own = window.fetch; window.sent = []; window.refusal = null; \
+    window.fetch = async (path, options) => { \
+        if (options?.body) window.sent.push(JSON.parse(options.body)); \
+        const { status, ...body } = window.refusal ?? {}; \
+        return status && path.startsWith('/api/dlq?') ? Response.json(body, { status }) : own(path, options); }";
+
+#[test]
+fn what_cannot_be_read_keeps_nobody_out_and_one_letter_is_asked_for_by_its_time() {
+    let console = Console::open(BrokerKind::Kafka, "console_requests", 6);
+    console.browser.wait("return document.querySelector('#dead-letters').hidden === false");
+    console.browser.run(NOTE);
+    assert_only_the_token_and_the_site_keep_people_out(&console);
+    console.log_in();
+    assert_times_are_those_that_were_shown(&console);
+    console.assert_no_complaints(&[]);
+}
+
+fn assert_only_the_token_and_the_site_keep_people_out(console: &Console) {
+    let browser = &console.browser;
+    let refuse = |status: u16| {
+        let refusal = json!({ "status": status, "code": "c", "what": "it is so", "help": "wait" });
+        browser.run(&format!("window.refusal = {refusal}"));
+        browser.write("#token", TOKEN);
+        browser.click("#login button");
+    };
+    for status in [401, 403, 421] {
+        refuse(status);
+        browser.wait_text("#login-error", |text| text == "it is so – wait");
+        assert_eq!(browser.run("return sessionStorage.length"), 0, "{status}");
+        browser.run("document.querySelector('#login-error').textContent = ''");
+    }
+    // WHEN the dead letters cannot be read THEN that is said behind the login
+    for status in [400, 409, 503] {
+        refuse(status);
+        browser.wait_text("#letters-error", |text| text == "it is so – wait");
+        assert!(browser.is_seen("#letters") && !browser.is_seen("#login"), "{status}");
+        browser.run("document.querySelector('#letters-error').textContent = ''");
+        browser.click("#logout");
+        browser.wait("return sessionStorage.length === 0");
+    }
+    browser.run("window.refusal = null");
+}
+
+/// The last body that the page has sent.
+fn last_sent(console: &Console) -> Value {
+    console.browser.run("return window.sent.at(-1)")
+}
+
+fn assert_times_are_those_that_were_shown(console: &Console) {
+    let Console { case, browser, .. } = console;
+    // WHEN one letter is to be replayed THEN no older one is read
+    let id = browser.text(".rows tbody tr .link-button");
+    browser.click(".rows tbody tr .link-button");
+    browser.click("#record .buttons .primary");
+    browser.wait_text("#action-count", |text| text == "Would replay 1 dead letter.");
+    let letters = case.list(&[]);
+    let letter = letters.iter().find(|letter| letter["event_id"] == id.as_str()).unwrap();
+    let since = &letter["failed_at"];
+    let expected = json!({ "id": id, "state": "open", "since": since, "dry_run": true });
+    assert_eq!(last_sent(console), expected);
+    browser.press(ESCAPE);
+}
