@@ -16,14 +16,15 @@ const NOTE: &str = "const own = window.fetch; window.sent = []; window.refusal =
         return status && path.startsWith('/api/dlq?') ? Response.json(body, { status }) : own(path, options); }";
 
 #[test]
-fn what_cannot_be_read_keeps_nobody_out_and_one_letter_is_asked_for_by_its_time() {
-    let console = Console::open(BrokerKind::Kafka, "console_requests", 6);
+fn what_was_shown_is_acted_on_and_a_restart_ends_the_job() {
+    let mut console = Console::open(BrokerKind::Kafka, "console_requests", 6);
     console.browser.wait("return document.querySelector('#dead-letters').hidden === false");
     console.browser.run(NOTE);
     assert_only_the_token_and_the_site_keep_people_out(&console);
     console.log_in();
     assert_times_are_those_that_were_shown(&console);
-    console.assert_no_complaints(&[]);
+    restart_during_a_job(&mut console);
+    console.assert_no_complaints(&["ERR_", "status of 404"]);
 }
 
 fn assert_only_the_token_and_the_site_keep_people_out(console: &Console) {
@@ -70,4 +71,35 @@ fn assert_times_are_those_that_were_shown(console: &Console) {
     let expected = json!({ "id": id, "state": "open", "since": since, "dry_run": true });
     assert_eq!(last_sent(console), expected);
     browser.press(ESCAPE);
+}
+
+fn restart_during_a_job(console: &mut Console) {
+    let Console { case, browser, relay } = console;
+    case.site.open_route(&case.lost());
+    case.site.open_route(&case.other());
+    browser.click("#filter-clear");
+    browser.wait_text("#letters-count", |text| text == "8 dead letters match (open).");
+    browser.click("#replay-all");
+    browser.wait_text("#action-count", |text| text == "Would replay 8 dead letters.");
+    browser.write("#action-rate", "1/min");
+    browser.click("#action-go");
+    browser.wait_text("#job .progress-text", |text| text == "1 of 8");
+    assert_eq!(browser.text("#job h3"), "Replay 1 runs");
+    // WHEN the relay is killed and runs again THEN its job has ended, and the list is that of now
+    relay.kill9().unwrap();
+    relay.restart().unwrap();
+    browser.wait_text("#job h3", |text| text == "Replay 1 has ended with its relay");
+    assert!(!browser.is_seen("#job button"));
+    browser.wait_text("#letters-count", |text| text == "7 dead letters match (open).");
+    // WHEN another job has the same number THEN what is shown is of that one
+    browser.write("#filter-since", "1h");
+    browser.click("#filter button[type=submit]");
+    browser.click("#discard-all");
+    browser.wait_text("#action-count", |text| text == "Would discard 7 dead letters.");
+    browser.write("#action-reason", "seen");
+    browser.click("#action-go");
+    browser.wait_text("#job h3", |text| text == "Discard 1 is done");
+    let about = browser.text("#job p");
+    assert!(about.contains("since=") && about.ends_with("seen"), "{about}");
+    assert_eq!(case.open().len(), 0);
 }

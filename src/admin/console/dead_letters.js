@@ -20,6 +20,7 @@ let parkedShown = "";
 let openKnown = null;
 let jobTimer = 0;
 let stopRefused = "";
+let jobShown = null;
 // The filter of what is listed: what is typed counts once it is applied.
 let applied = {};
 // Only the answer to the last question is shown.
@@ -73,7 +74,7 @@ function show(isIn) {
   asked += 1;
   logouts += 1;
   clearTimeout(jobTimer);
-  [letters, drawn, jobTimer] = [[], "", 0];
+  [letters, drawn, jobTimer, jobShown] = [[], "", 0, null];
   // Nothing that the token has shown stays on the page.
   for (const id of ["groups", "rows", "parked", "job"]) byId(id).replaceChildren();
   for (const id of ["record", "action"]) {
@@ -229,18 +230,21 @@ function act(action, what, title) {
   });
 }
 
-const JOB_STATES = { running: "runs", stopping: "is being stopped", done: "is done", stopped: "was stopped", failed: "has failed" };
+const JOB_STATES = { running: "runs", stopping: "is being stopped", done: "is done", stopped: "was stopped", failed: "has failed",
+  lost: "has ended with its relay" };
 
 function showJob(job) {
   const place = byId("job");
+  jobShown = job;
   // The other numbers are of dead letters that were passed over.
   const { done, matched, records, ...others } = job.progress;
   const runs = job.state === "running" || job.state === "stopping";
   const passed = Object.values(others).reduce((sum, number) => sum + number, 0);
   const title = `${job.action === "replay" ? "Replay" : "Discard"} ${job.job} ${JOB_STATES[job.state] ?? job.state}`;
   if (!runs) stopRefused = "";
-  if (place.dataset.job !== String(job.job) || !place.firstChild) {
-    [place.dataset.job, stopRefused] = [job.job, ""];
+  // The numbers begin again with each process of the relay.
+  if (place.dataset.begun !== job.begun_at || !place.firstChild) {
+    [place.dataset.begun, stopRefused] = [job.begun_at, ""];
     place.replaceChildren(
       el("h3", { role: "status" }), el("p", { class: "dim" }, job.filter, job.reason ? ` · ${job.reason}` : ""),
       el("progress", { "aria-label": "Progress of the job" }), el("p", { class: "progress-text" }),
@@ -287,6 +291,13 @@ async function followJob() {
     showJob(job);
     if (!jobTimer) load();
   } catch (error) {
-    if (turn === logouts && session.token && error.status !== 404) jobTimer = setTimeout(followJob, 4 * JOB_EVERY_MS);
+    if (turn !== logouts || !session.token) return;
+    if (error.code !== "api.no-job") {
+      jobTimer = setTimeout(followJob, 4 * JOB_EVERY_MS);
+      return;
+    }
+    // A job is part of the process, and another one runs now.
+    showJob({ ...jobShown, state: "lost" });
+    load();
   }
 }
