@@ -134,6 +134,10 @@ impl DeadLetterFilter {
         self.states
     }
 
+    pub(crate) fn since_unix_us(&self) -> Option<i64> {
+        self.since_unix_us
+    }
+
     /// Where dead letters begin that may match.
     pub(super) fn read_from(&self) -> ReadFrom {
         self.since_unix_us.map_or(ReadFrom::Beginning, ReadFrom::Time)

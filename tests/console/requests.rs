@@ -71,6 +71,17 @@ fn assert_times_are_those_that_were_shown(console: &Console) {
     let expected = json!({ "id": id, "state": "open", "since": since, "dry_run": true });
     assert_eq!(last_sent(console), expected);
     browser.press(ESCAPE);
+    // WHEN an age is counted from a moment THEN the job counts from the same
+    browser.write("#filter-since", "1h");
+    browser.click("#filter button[type=submit]");
+    browser.click("#discard-all");
+    browser.wait_text("#action-count", |text| text == "Would discard 8 dead letters.");
+    assert_eq!(last_sent(console)["since"], "1h");
+    browser.click("#action-dry-run");
+    browser.wait("return window.sent.length >= 3");
+    browser.wait_text("#action-count", |text| text == "Would discard 8 dead letters.");
+    assert_eq!(last_sent(console)["since"], "1h");
+    browser.press(ESCAPE);
 }
 
 fn restart_during_a_job(console: &mut Console) {
@@ -101,5 +112,7 @@ fn restart_during_a_job(console: &mut Console) {
     browser.wait_text("#job h3", |text| text == "Discard 1 is done");
     let about = browser.text("#job p");
     assert!(about.contains("since=") && about.ends_with("seen"), "{about}");
+    let sent = browser.run("return window.sent.at(-1)");
+    assert!(sent["since"].as_str().unwrap().ends_with('Z'), "{sent}");
     assert_eq!(case.open().len(), 0);
 }

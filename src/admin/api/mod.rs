@@ -246,7 +246,12 @@ async fn begin_job(
         let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
             let matched = index.count_selected(filter.states());
-            Ok(json!({ "dry_run": true, "matched": matched, "until": until, "records": index.records }))
+            let mut counted = json!({ "dry_run": true, "matched": matched, "until": until, "records": index.records });
+            // An age would begin later in the request that acts on what was counted.
+            if let Some(since_unix_us) = filter.since_unix_us() {
+                counted["since"] = rfc3339(since_unix_us).into();
+            }
+            Ok(counted)
         });
         return count.await;
     }

@@ -251,6 +251,22 @@ fn a_job_acts_on_what_was_counted_and_on_nothing_else() {
 }
 
 #[test]
+fn what_was_counted_is_told_by_times_that_stay_the_same() {
+    let fixture = fixture();
+    let counted = |body: &str| fixture.post("/api/dlq/discard", body).1;
+    let time = |text: &Value| crate::base::time::parse_rfc3339(text.as_str().unwrap()).unwrap();
+    // GIVEN an age, which another request would count from later
+    let seen = counted(r#"{"since":"1h","dry_run":true}"#);
+    let age = time(&seen["until"]) - time(&seen["since"]);
+    assert!((3_600 * SECOND..3_700 * SECOND).contains(&age), "{seen}");
+    // THEN what is told is a filter of the same time
+    let since = &seen["since"];
+    let again = counted(&serde_json::json!({ "since": since, "dry_run": true }).to_string());
+    assert_eq!(&again["since"], since);
+    assert!(counted(r#"{"all":true,"dry_run":true}"#).get("since").is_none());
+}
+
+#[test]
 fn a_job_that_fails_says_why() {
     let fixture = fixture();
     fixture.write(1, false);
