@@ -20,6 +20,20 @@ fn insert_unseen(scene: &CliFixture<'_>) -> String {
 }
 
 #[test]
+fn a_table_that_is_published_and_not_configured_is_named_once_it_has_rows() {
+    let (scene, mut relay) = carrying("run_second_table");
+    scene.sql(
+        "CREATE TABLE billing (LIKE outbox INCLUDING ALL);
+         ALTER PUBLICATION walrelay ADD TABLE billing;
+         INSERT INTO billing SELECT * FROM outbox",
+    );
+    relay.wait_to_say("outbox.table-not-configured");
+    relay.wait_to_say("public.billing");
+    scene.wait_confirmed(&mut relay);
+    relay.stop();
+}
+
+#[test]
 fn a_publication_that_is_dropped_stops_the_relay() {
     let (scene, relay) = carrying("run_pub_dropped");
     scene.sql("DROP PUBLICATION walrelay");

@@ -444,6 +444,13 @@ impl Replication {
                 table = relation.qualified_name(),
                 "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
             );
+        } else if !self.outboxes.was_ignored(relation.oid) {
+            tracing::warn!(
+                code = "outbox.table-not-configured",
+                table = relation.qualified_name(),
+                help = "add it to the configuration of every relay of the slot, or take it out of the publication (docs/outbox.md, Adding a table)",
+                "a table with an outbox's columns is in the publication, and in no [[source.outbox]]: its rows are not published"
+            );
         }
         PacketOutcome::Done
     }
