@@ -35,6 +35,10 @@ impl ApiError {
         ApiError::new("api.broken", what, "", "report what the relay has logged")
     }
 
+    pub(super) fn stopping() -> ApiError {
+        ApiError::new("api.stopping", "the relay is stopping", "", "ask again when it runs")
+    }
+
     fn status(&self) -> StatusCode {
         let Some(fault) = self.0.first() else { return StatusCode::INTERNAL_SERVER_ERROR };
         match (fault.code, fault.exit) {

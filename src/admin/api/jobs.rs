@@ -61,6 +61,8 @@ impl DeadLetterAccess {
 pub(super) struct ReplayJobs {
     /// The job that runs, or ran last.
     last: Mutex<Option<Arc<HttpJob>>>,
+    /// No job begins any more. Changed only while `last` is locked.
+    has_ended: AtomicBool,
     new_clock: fn() -> SteadyClock,
 }
 
@@ -79,7 +81,11 @@ pub(super) struct HttpJob {
 
 impl Default for ReplayJobs {
     fn default() -> ReplayJobs {
-        ReplayJobs { last: Mutex::default(), new_clock: steady_clock }
+        ReplayJobs {
+            last: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+            new_clock: steady_clock,
+        }
     }
 }
 
@@ -93,6 +99,10 @@ impl ReplayJobs {
         write_audit_line: impl FnOnce(),
     ) -> Result<Arc<HttpJob>, ApiError> {
         let mut last = locked(&self.last);
+        // The body of its request may arrive after the job under way was stopped.
+        if self.has_ended.load(Ordering::Relaxed) {
+            return Err(ApiError::stopping());
+        }
         if let Some(job) = last.as_deref().filter(|job| locked(&job.outcome).is_none()) {
             let what = format!("job {}, a {}, is under way", job.number, job.job.action.name());
             let mend = "wait for it (GET /api/dlq/job), or stop it (DELETE /api/dlq/job)";
@@ -126,9 +136,14 @@ impl ReplayJobs {
         })
     }
 
-    /// Stops the job under way and waits until it has settled.
+    /// Stops the job under way and waits until it has settled. None begins afterwards.
     pub(super) fn end(&self) {
-        let Some(job) = locked(&self.last).clone() else { return };
+        let last = {
+            let last = locked(&self.last);
+            self.has_ended.store(true, Ordering::Relaxed);
+            last.clone()
+        };
+        let Some(job) = last else { return };
         job.stop();
         let outcome = locked(&job.outcome);
         let waited = job.ended.wait_timeout_while(outcome, END_GRACE, |end| end.is_none());

@@ -122,10 +122,7 @@ impl Api {
             worked = &mut worked => worked,
             _ = ended => {
                 while_asked.0.store(true, Ordering::Relaxed);
-                timeout(ENDS_WITHIN, worked).await.map_err(|_| {
-                    let what = "the relay is stopping";
-                    ApiError::new("api.stopping", what, "", "ask again when it runs")
-                })?
+                timeout(ENDS_WITHIN, worked).await.map_err(|_| ApiError::stopping())?
             }
         };
         let body = worked.map_err(|_| ApiError::internal("the request panicked"))??;
