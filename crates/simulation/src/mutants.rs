@@ -7,11 +7,38 @@ use std::thread;
 
 use walrelay_core::mutants::Mutant;
 
-use crate::options::Options;
+use crate::options::{Options, SinkKind};
 use crate::run;
+use crate::scenarios::Scenario;
 
 /// Where the seeds of the three attempts begin.
 const STARTS: [u64; 3] = [1_000_001, 2_000_001, 3_000_001];
+
+/// The scenario and the sink with which a mutant is played, where seeds of all kinds show it rarely.
+fn played_with(mutant: Mutant) -> (Option<Scenario>, Option<SinkKind>) {
+    use Mutant::*;
+    let scenario = match mutant {
+        FirstFloorByPeers => Some(Scenario::Takeovers),
+        ConfirmsAfterCrash | FoundBeforeCrash | PeerForgottenInCrash => Some(Scenario::PeerInCrash),
+        FinalPositionUnsigned | PeerForgottenAfterFailover | UnsignedTakenForOwn => {
+            Some(Scenario::LastReports)
+        }
+        StopsBesidePeer => Some(Scenario::StopsInFlight),
+        SessionBegunWhenSeen | ShortSuspensionsForgotten => Some(Scenario::Suspensions),
+        ConfirmsBehindPeer => Some(Scenario::TracesUsedUp),
+        RabbitSendsAfterLease => Some(Scenario::WaitsInSink),
+        EmptyTakenForKnown | FloorTimeRenewed | OverlapUnseen => Some(Scenario::HistoryAnew),
+        MarksOutOfOrder => Some(Scenario::SlotSetBack),
+        KafkaAnyPartition
+        | KafkaForbiddenForgotten
+        | KafkaStoredBefore
+        | KafkaTopicAnewTrusted
+        | KafkaUnderWayForgotten => Some(Scenario::KafkaTroubles),
+        RabbitDoubtfulFirst | RabbitMissingForEver => Some(Scenario::RabbitTroubles),
+        _ => None,
+    };
+    (scenario, None)
+}
 
 /// How long a mutant has lived.
 #[derive(Clone, Debug)]
@@ -23,6 +50,8 @@ pub struct Verdict {
     pub said: String,
     /// A run that shows it.
     pub options: Options,
+    /// The scenario and the sink with which it was played.
+    pub played_with: (Option<Scenario>, Option<SinkKind>),
 }
 
 impl Verdict {
@@ -43,8 +72,11 @@ impl Verdict {
 /// As a row of the table in docs/proof.md.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { mutant, said, .. } = self;
-        write!(f, "| {} | {} | {} | {said} |", mutant.name(), mutant.what(), self.mean())
+        let Verdict { mutant, said, played_with: (scenario, sink), .. } = self;
+        let scenario = scenario.map(|it| format!(", `--scenario {it:?}`")).unwrap_or_default();
+        let sink = sink.map(|it| format!(", `--sink {it:?}`").to_lowercase()).unwrap_or_default();
+        let (name, what, mean) = (mutant.name(), mutant.what(), self.mean());
+        write!(f, "| `{name}` | {what} | {mean}{scenario}{sink} | {said} |")
     }
 }
 
@@ -77,15 +109,26 @@ pub fn judge_all(
 }
 
 /// Plays seeds to one until it is caught, three times. One that survives the first attempt gets no
-/// other.
+/// other. A scenario or a sink that the options name is played instead of its own.
 pub fn judge(mutant: Mutant, options: &Options, seeds_max: u64) -> Verdict {
-    let mut verdict =
-        Verdict { mutant, seeds: Vec::new(), said: String::new(), options: Options::default() };
+    let played_with = match (options.scenario, options.sink) {
+        (None, None) => played_with(mutant),
+        given => given,
+    };
+    let (scenario, sink) = played_with;
+    let options = Options { scenario, sink, mutant: Some(mutant.name()), ..options.clone() };
+    let mut verdict = Verdict {
+        mutant,
+        seeds: Vec::new(),
+        said: String::new(),
+        options: Options::default(),
+        played_with,
+    };
     for start in STARTS {
         let mut caught = None;
         for index in 0..seeds_max {
             let seed = start + index;
-            let options = Options { seed, mutant: Some(mutant.name()), ..options.clone() };
+            let options = Options { seed, ..options.clone() };
             let Some(violation) = run(&options, false).violation else { continue };
             // Without the bug the same schedule must be in order, or it shows something else.
             if run(&Options { mutant: None, ..options.clone() }, false).violation.is_some() {

@@ -11,13 +11,16 @@ use self::scripts::Script;
 use crate::faults::FaultKind;
 use crate::options::SinkKind;
 
+mod brokers;
 mod combined;
+mod histories;
+mod peers;
 mod scripts;
 mod takeovers;
 
 /// One seed of so many plays a scenario before [`Scenario::Takeovers`]; one of so many others plays
 /// [`Scenario::Takeovers`], with a remainder that leaves the schedules in `regressions` as they are.
-/// [`Scenario::Combined`] is played where it is wanted.
+/// [`Scenario::Combined`] and those behind it are played where they are wanted.
 const ONE_OF: u64 = 8;
 const TAKEOVERS_ONE_OF: u64 = 8;
 const TAKEOVERS_REMAINDER: u64 = 3;
@@ -70,6 +73,26 @@ pub enum Scenario {
     Takeovers,
     /// Faults of a few kinds in any order.
     Combined,
+    /// A peer repeats a part while the relay looks away, before a crash of Postgres, or behind one.
+    PeerInCrash,
+    /// The last reports of a relay are lost, and its peer confirms the same position.
+    LastReports,
+    /// A relay without a session is asked to stop while the broker has not answered, and its peer publishes.
+    StopsInFlight,
+    /// A relay without a way to Postgres stands still, or its machine is suspended again and again.
+    Suspensions,
+    /// Relays take the slot from each other until no trace fits, and one is asked to stop.
+    TracesUsedUp,
+    /// What a relay has for RabbitMQ waits, and its peer publishes.
+    WaitsInSink,
+    /// Restores, and other transactions where others were that a relay has received.
+    HistoryAnew,
+    /// A crash of Postgres sets the slot back behind a process that has found it farther.
+    SlotSetBack,
+    /// Faults of Kafka in any order, one soon after the other.
+    KafkaTroubles,
+    /// Faults of RabbitMQ in any order, one soon after the other.
+    RabbitTroubles,
 }
 
 /// When a step of a script is made, counted from the one before it.
@@ -114,6 +137,8 @@ pub(crate) enum Act {
     /// It stands still for a moment that is shorter than a lease.
     Pause(Who),
     GoOn(Who),
+    /// It stands still until it goes on.
+    Freeze(Who),
     /// Its machine is suspended: its clock stands.
     Sleep(Who),
     BrokerAway,
@@ -134,6 +159,11 @@ pub(crate) enum Act {
     /// No bytes of the sessions that begin arrive at the server behind the trace.
     LosesReports(bool),
     Commits(u64),
+    /// One transaction with so many changes: rows of the outbox, or of another table.
+    Commit {
+        changes: u64,
+        has_events: bool,
+    },
     Read(Reading),
     /// The topics, or one of them, are empty and new.
     TopicAnew,
@@ -229,6 +259,16 @@ impl Scenario {
             Scenario::PeerConfirms => script.peer_confirms(&mut stage),
             Scenario::Takeovers => script.takeovers(&mut stage),
             Scenario::Combined => script.combined(&mut stage),
+            Scenario::PeerInCrash => script.peer_in_crash(&mut stage),
+            Scenario::LastReports => script.last_reports(&mut stage),
+            Scenario::StopsInFlight => script.stops_in_flight(&mut stage),
+            Scenario::Suspensions => script.suspensions(&mut stage),
+            Scenario::TracesUsedUp => script.traces_used_up(&mut stage),
+            Scenario::WaitsInSink => script.waits_in_sink(&mut stage),
+            Scenario::HistoryAnew => script.history_anew(&mut stage),
+            Scenario::SlotSetBack => script.slot_set_back(&mut stage),
+            Scenario::KafkaTroubles => script.kafka_troubles(&mut stage),
+            Scenario::RabbitTroubles => script.rabbit_troubles(&mut stage),
         }
         Play { steps: script.steps, stage }
     }

@@ -4,7 +4,6 @@ use super::*;
 
 impl World {
     pub(super) fn commit(&mut self) {
-        let now = self.clock.unix_us();
         if !locked(&self.postgres).runs {
             return;
         }
@@ -13,26 +12,39 @@ impl World {
             0..40 => 1,
             _ => 1 + below(&mut self.random, 6),
         };
+        self.commit_of(changes, false);
+    }
+
+    /// Commits a transaction with so many changes: some of another table than the outbox, or all.
+    pub(super) fn commit_of(&mut self, changes: u64, all_other: bool) {
+        let now = self.clock.unix_us();
+        if !locked(&self.postgres).runs {
+            return;
+        }
         let mut all = Vec::with_capacity(changes as usize);
         for _ in 0..changes {
-            if self.chance(20) {
+            if all_other || self.chance(20) {
                 all.push(Change::Other);
                 continue;
             }
-            let number = self.report.events + 1;
-            self.report.events = number;
-            let key = below(&mut self.random, KEYS.len() as u64 + 1) as u8;
-            let key = Some(key).filter(|key| usize::from(*key) < KEYS.len());
-            self.report.keys.push(key);
-            all.push(Change::Event(Event {
-                number,
-                key,
-                topic: below(&mut self.random, TOPICS.len() as u64) as u8,
-                poison: self.chance(self.rates.poison),
-            }));
+            all.push(Change::Event(self.new_event()));
         }
         locked(&self.postgres).commit(all, now);
         self.tell_committed();
+    }
+
+    fn new_event(&mut self) -> Event {
+        let number = self.report.events + 1;
+        self.report.events = number;
+        let key = below(&mut self.random, KEYS.len() as u64 + 1) as u8;
+        let key = Some(key).filter(|key| usize::from(*key) < KEYS.len());
+        self.report.keys.push(key);
+        Event {
+            number,
+            key,
+            topic: below(&mut self.random, TOPICS.len() as u64) as u8,
+            poison: self.chance(self.rates.poison),
+        }
     }
 
     pub(super) fn tell_committed(&mut self) {

@@ -179,10 +179,9 @@ impl World {
                 }
             }
             Act::Pause(who) if self.happens(FaultKind::Freeze) => {
-                let relay = self.who(who);
-                self.frozen_until_us[relay] = self.clock.us() + 4_000_000;
-                locked(&self.broker).kafka.freeze(relay, true);
+                self.freeze(who, self.clock.us() + 4_000_000);
             }
+            Act::Freeze(who) if self.happens(FaultKind::Freeze) => self.freeze(who, LATE),
             Act::GoOn(who) => {
                 let relay = self.who(who);
                 self.frozen_until_us[relay] = 0;
@@ -211,6 +210,7 @@ impl World {
                 locked(&self.postgres).loses_reports = loses;
             }
             Act::Commits(transactions) => (0..transactions).for_each(|_| self.commit()),
+            Act::Commit { changes, has_events } => self.commit_of(changes, !has_events),
             Act::Read(Reading::Fails) if !self.has_forgotten_marks() => {}
             Act::Read(reading) => locked(&self.broker).reading = reading,
             Act::TopicAnew if self.happens(FaultKind::TopicRecreated) => self.topic_anew(),
@@ -226,11 +226,16 @@ impl World {
         }
     }
 
-    fn suspend(&mut self, who: Who) {
+    fn freeze(&mut self, who: Who, until_us: u64) {
         let relay = self.who(who);
-        self.frozen_until_us[relay] = LATE;
-        self.suspended_since_us[relay].get_or_insert(self.clock.us());
+        self.frozen_until_us[relay] = until_us;
         locked(&self.broker).kafka.freeze(relay, true);
+    }
+
+    fn suspend(&mut self, who: Who) {
+        self.freeze(who, LATE);
+        let relay = self.who(who);
+        self.suspended_since_us[relay].get_or_insert(self.clock.us());
     }
 
     fn end_sessions(&self) {

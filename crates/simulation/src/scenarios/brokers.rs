@@ -1,0 +1,77 @@
+//! Faults of the broker in any order, each soon after the last one.
+
+use super::scripts::Script;
+use super::{Act, Stage, Until, Who};
+use crate::faults::{FaultKind, some_of};
+use crate::options::SinkKind;
+
+const KAFKA: [FaultKind; 6] = [
+    FaultKind::TopicRecreated,
+    FaultKind::AnswersLost,
+    FaultKind::ProducerFatal,
+    FaultKind::SilentPartition,
+    FaultKind::Refusals,
+    FaultKind::BrokerAway,
+];
+
+const RABBITMQ: [FaultKind; 9] = [
+    FaultKind::AmqpConnectionLost,
+    FaultKind::AmqpHalfOpen,
+    FaultKind::BrokerAlarm,
+    FaultKind::QueueDeleted,
+    FaultKind::QueueFull,
+    FaultKind::ExchangeDeleted,
+    FaultKind::ConfirmsLinger,
+    FaultKind::Refusals,
+    FaultKind::SilentTopic,
+];
+
+impl Script<'_> {
+    /// Leaders change, and so batches are refused, or stored without an answer.
+    pub(super) fn kafka_troubles(&mut self, stage: &mut Stage) {
+        let mut kinds = some_of(KAFKA.to_vec(), SinkKind::Kafka, 2, self.random);
+        let harmful = [FaultKind::TopicRecreated, FaultKind::ProducerFatal];
+        kinds.extend([FaultKind::LeaderChanges, harmful[self.below(2) as usize]]);
+        self.troubles(stage, SinkKind::Kafka, &kinds);
+        stage.is_still = false;
+    }
+
+    pub(super) fn rabbit_troubles(&mut self, stage: &mut Stage) {
+        let kinds = some_of(RABBITMQ.to_vec(), SinkKind::Rabbitmq, 4, self.random);
+        self.troubles(stage, SinkKind::Rabbitmq, &kinds);
+    }
+
+    /// Faults of these kinds, while transactions are committed.
+    fn troubles(&mut self, stage: &mut Stage, sink: SinkKind, kinds: &[FaultKind]) {
+        (stage.relays, stage.sink) = (Some(1), Some(sink));
+        (stage.is_still, stage.is_calm) = (self.below(2) == 0, true);
+        stage.begins_at = self.below(60);
+        for _ in 0..4 + self.below(16) {
+            match self.below(8) {
+                0..4 => self.after_rounds(12, Act::Wait),
+                4 => self.after_rounds(60, Act::Wait),
+                5 => self.after_stored(8, Act::Wait),
+                _ => {}
+            }
+            match self.below(16) {
+                0..4 => self.commits(8),
+                4 => {
+                    let rounds = self.below(60);
+                    self.at_once(Act::Slow(rounds));
+                }
+                5 => self.at_once(Act::EndSessions),
+                6 => {
+                    self.at_once(Act::Kill(Who::Holder));
+                    self.at_once(Act::EndSessions);
+                    self.at_once(Act::Start(Who::Holder));
+                }
+                7 | 8 => self.at_once(Act::Mend),
+                _ => {
+                    let kind = kinds[self.below(kinds.len() as u64) as usize];
+                    self.at_once(Act::Fault(kind));
+                }
+            }
+        }
+        self.then(Until::Rounds(10), Act::Mend);
+    }
+}
