@@ -27,14 +27,12 @@ fn played_with(mutant: Mutant) -> (Option<Scenario>, Option<SinkKind>) {
         SessionBegunWhenSeen | ShortSuspensionsForgotten => Some(Scenario::Suspensions),
         ConfirmsBehindPeer => Some(Scenario::TracesUsedUp),
         RabbitSendsAfterLease => Some(Scenario::WaitsInSink),
-        EmptyTakenForKnown | FloorTimeRenewed | OverlapUnseen => Some(Scenario::HistoryAnew),
+        EmptyTakenForKnown | OverlapUnseen => Some(Scenario::HistoryAnew),
         MarksOutOfOrder => Some(Scenario::SlotSetBack),
-        KafkaAnyPartition
-        | KafkaForbiddenForgotten
-        | KafkaStoredBefore
-        | KafkaTopicAnewTrusted
-        | KafkaUnderWayForgotten => Some(Scenario::KafkaTroubles),
-        RabbitDoubtfulFirst | RabbitMissingForEver => Some(Scenario::RabbitTroubles),
+        KafkaAnyPartition | KafkaStoredBefore | KafkaTopicAnewTrusted | KafkaUnderWayForgotten => {
+            Some(Scenario::KafkaTroubles)
+        }
+        RabbitDoubtfulFirst => Some(Scenario::RabbitTroubles),
         _ => None,
     };
     (scenario, None)

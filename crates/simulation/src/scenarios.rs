@@ -131,6 +131,8 @@ pub(crate) enum Reading {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     Fault(FaultKind),
+    /// A fault that lasts until all is mended.
+    Last(FaultKind),
     /// The process dies, and is not started again before the script says so.
     Kill(Who),
     Start(Who),

@@ -29,16 +29,56 @@ const RABBITMQ: [FaultKind; 9] = [
 impl Script<'_> {
     /// Leaders change, and so batches are refused, or stored without an answer.
     pub(super) fn kafka_troubles(&mut self, stage: &mut Stage) {
-        let mut kinds = some_of(KAFKA.to_vec(), SinkKind::Kafka, 2, self.random);
         let harmful = [FaultKind::TopicRecreated, FaultKind::ProducerFatal];
-        kinds.extend([FaultKind::LeaderChanges, harmful[self.below(2) as usize]]);
-        self.troubles(stage, SinkKind::Kafka, &kinds);
+        let kind = harmful[self.below(2) as usize];
+        if self.below(3) == 0 {
+            let mut kinds = some_of(KAFKA.to_vec(), SinkKind::Kafka, 2, self.random);
+            kinds.extend([FaultKind::LeaderChanges, kind]);
+            self.troubles(stage, SinkKind::Kafka, &kinds);
+        } else {
+            self.while_leaders_change(stage, kind);
+        }
         stage.is_still = false;
     }
 
+    /// This fault again and again, in the midst of changes of leaders and of transactions.
+    fn while_leaders_change(&mut self, stage: &mut Stage, kind: FaultKind) {
+        (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Kafka));
+        (stage.is_calm, stage.poison) = (true, Some(0));
+        stage.begins_at = self.below(60);
+        for _ in 0..4 + self.below(8) {
+            self.after_rounds(6, Act::Fault(FaultKind::LeaderChanges));
+            self.commits(8);
+            self.after_rounds(6, Act::Fault(kind));
+            self.commits(8);
+            self.after_rounds(16, Act::Mend);
+        }
+        self.then(Until::Rounds(10), Act::Mend);
+    }
+
+    /// Some faults last long: a destination is away, and the others go on.
     pub(super) fn rabbit_troubles(&mut self, stage: &mut Stage) {
         let kinds = some_of(RABBITMQ.to_vec(), SinkKind::Rabbitmq, 4, self.random);
-        self.troubles(stage, SinkKind::Rabbitmq, &kinds);
+        if self.below(2) == 0 {
+            return self.troubles(stage, SinkKind::Rabbitmq, &kinds);
+        }
+        (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Rabbitmq));
+        (stage.is_calm, stage.begins_at) = (true, self.below(60));
+        let away =
+            [FaultKind::ExchangeDeleted, FaultKind::ExchangeDeleted, FaultKind::QueueDeleted];
+        let away = away[self.below(3) as usize];
+        self.commits(12);
+        self.after_rounds(10, Act::Last(away));
+        self.commits(20);
+        if self.below(2) == 0 {
+            let kind = kinds[self.below(kinds.len() as u64) as usize];
+            self.after_rounds(20, Act::Fault(kind));
+            self.commits(20);
+        }
+        self.after_rounds(10, Act::Slow(400));
+        let rounds = 100 + self.below(200);
+        self.then(Until::Rounds(rounds), Act::Slow(0));
+        self.at_once(Act::Mend);
     }
 
     /// Faults of these kinds, while transactions are committed.

@@ -18,10 +18,10 @@ impl Script<'_> {
     pub(super) fn history_anew(&mut self, stage: &mut Stage) {
         (stage.relays, stage.is_calm) = (Some(1), true);
         (stage.sink, stage.poison) = (Some(SinkKind::Direct), Some(0));
-        match self.below(3) {
-            0 => self.events_replaced(),
-            1 => self.empty_transactions_replaced(),
-            _ => self.restored_at_start(),
+        if self.below(3) == 0 {
+            self.events_replaced();
+        } else {
+            self.empty_transactions_replaced();
         }
         self.commits(12);
         self.after_rounds(20, Act::Mend);
@@ -49,54 +49,36 @@ impl Script<'_> {
         self.after_rounds(20, Act::Mend);
     }
 
-    /// Some without events are gone, and others begin or end within them.
+    /// Some without events are gone, and another one commits within the commit record of the last of them: that
+    /// is behind so many of their commit records.
     fn empty_transactions_replaced(&mut self) {
-        for _ in 0..1 + self.below(3) {
-            for _ in 0..1 + self.below(3) {
-                let (changes, has_events) = (1 + self.below(4), self.below(3) == 0);
-                self.at_once(Act::Commit { changes, has_events });
-            }
-            match self.below(3) {
-                0 => self.then(Until::Quiet, Act::Wait),
-                _ => self.after_rounds(20, Act::Wait),
-            }
-            if self.below(3) == 0 {
-                self.at_once(Act::EndSessions);
-                self.then(Until::Session(Who::Holder), Act::Wait);
-            }
-            self.after_rounds(6, Act::Fault(FaultKind::Restore));
-            self.then(Until::Runs, Act::Wait);
-            for _ in 0..1 + self.below(3) {
-                let changes = 1 + self.below(6);
-                self.at_once(Act::Commit { changes, has_events: true });
-            }
+        for _ in 0..6 {
+            self.at_once(Act::Commit { changes: 1, has_events: false });
         }
+        self.after_rounds(40, Act::Wait);
+        if self.below(4) == 0 {
+            self.at_once(Act::EndSessions);
+            self.then(Until::Session(Who::Holder), Act::Wait);
+        }
+        self.after_rounds(6, Act::Fault(FaultKind::Restore));
+        let changes = [3, 5, 10][self.below(3) as usize];
+        self.then(Until::Runs, Act::Commit { changes, has_events: true });
     }
 
-    /// A process has received nothing yet, and its next session begins behind a restore.
-    fn restored_at_start(&mut self) {
-        self.then(Until::Quiet, Act::Wait);
-        self.start_anew();
-        self.after_rounds(6, Act::Pause(Who::Holder));
-        self.at_once(Act::Fault(FaultKind::Restore));
-        self.then(Until::Runs, Act::Commits(8));
-        self.commits(8);
-        self.after_rounds(4, Act::GoOn(Who::Holder));
-    }
-
-    /// What the last process has marked lies on both sides of where this one has found the slot. A crash sets
-    /// it back, the process publishes a part again, and dies.
+    /// The marks of a process begin behind what the process before it had published, whose marks are gone. A crash
+    /// sets the slot back before all that: the next process publishes a part of it again, and dies.
     pub(super) fn slot_set_back(&mut self, stage: &mut Stage) {
         (stage.relays, stage.has_file) = (Some(1), Some(true));
         (stage.reads_topics, stage.is_calm, stage.is_last) = (Some(false), true, true);
-        stage.poison = Some(0);
+        (stage.sink, stage.poison) = (Some(SinkKind::Direct), Some(0));
         self.commits(20);
-        self.after_stored(16, Act::Wait);
-        self.lose_reports();
-        self.after_stored(8, Act::Wait);
+        self.after_stored(12, Act::Fault(FaultKind::MachineRestart));
+        self.at_once(Act::LosesReports(true));
         self.start_anew();
-        self.after_rounds(6, Act::Fault(FaultKind::PostgresCrash));
-        self.then(Until::Runs, Act::Wait);
+        self.commits(12);
+        self.after_stored(8, Act::Kill(Who::Holder));
+        self.at_once(Act::Fault(FaultKind::PostgresCrash));
+        self.then(Until::Runs, Act::Start(Who::Holder));
         self.then(Until::Session(Who::Holder), Act::Wait);
         self.after_stored(8, Act::Wait);
         self.start_anew();

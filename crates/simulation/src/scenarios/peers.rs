@@ -28,11 +28,13 @@ impl Script<'_> {
         self.then(Until::Session(Who::Peer), Act::Wait);
     }
 
-    /// The process of the relay is a new one, which has not seen its peer.
+    /// The process of the relay is a new one, which has not seen its peer. Its reports are lost behind its
+    /// trace.
     fn begin_alone(&mut self) {
         self.then(Until::Quiet, Act::Kill(Who::Peer));
         self.at_once(Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
+        self.at_once(Act::LosesReports(true));
         self.at_once(Act::Start(Who::Holder));
         self.then(Until::Session(Who::Holder), Act::Wait);
     }
@@ -41,10 +43,12 @@ impl Script<'_> {
         self.two_relays(stage, SinkKind::Direct);
         if self.below(3) > 0 {
             self.begin_alone();
+        } else {
+            self.lose_reports();
         }
-        self.lose_reports();
-        self.commits(12);
-        self.after_stored(12, Act::Wait);
+        let commits = 4 + self.below(8);
+        self.at_once(Act::Commits(commits));
+        self.after_stored(4, Act::Wait);
         if self.below(2) == 0 {
             self.crash();
             self.then(Until::Session(Who::Holder), Act::Wait);
@@ -90,8 +94,10 @@ impl Script<'_> {
         self.at_once(Act::Pause(Who::Peer));
         self.at_once(Act::EndSessions);
         self.at_once(Act::Fault(FaultKind::Stop));
-        self.after_rounds(60, Act::LosesReports(false));
+        let rounds = 20 + self.below(60);
+        self.then(Until::Rounds(rounds), Act::LosesReports(false));
         self.at_once(Act::GoOn(Who::Peer));
+        self.then(Until::Session(Who::Peer), Act::Wait);
     }
 
     /// The peer confirms all, as the relay has, and dies over what comes next; then it comes back behind the

@@ -169,6 +169,7 @@ impl World {
                 let relay = self.script.holder;
                 self.strike(kind, relay, soon_us);
             }
+            Act::Last(kind) if self.happens(kind) => self.strike(kind, self.script.holder, LATE),
             Act::Kill(who) if self.happens(FaultKind::Kill) => self.kill(who),
             Act::Start(who) => {
                 let relay = self.who(who);
