@@ -29,31 +29,43 @@ const RABBITMQ: [FaultKind; 9] = [
 impl Script<'_> {
     /// Leaders change, and so batches are refused, or stored without an answer.
     pub(super) fn kafka_troubles(&mut self, stage: &mut Stage) {
-        let harmful = [FaultKind::TopicRecreated, FaultKind::ProducerFatal];
-        let kind = harmful[self.below(2) as usize];
-        if self.below(3) == 0 {
-            let mut kinds = some_of(KAFKA.to_vec(), SinkKind::Kafka, 2, self.random);
-            kinds.extend([FaultKind::LeaderChanges, kind]);
-            self.troubles(stage, SinkKind::Kafka, &kinds);
-        } else {
-            self.while_leaders_change(stage, kind);
+        match self.below(3) {
+            0 => {
+                let mut kinds = some_of(KAFKA.to_vec(), SinkKind::Kafka, 2, self.random);
+                kinds.extend([FaultKind::LeaderChanges, FaultKind::TopicRecreated]);
+                self.troubles(stage, SinkKind::Kafka, &kinds);
+                stage.is_still = false;
+            }
+            1 => self.topics_while_leaders_change(stage),
+            _ => self.producer_while_leaders_change(stage),
         }
-        stage.is_still = false;
     }
 
-    /// This fault again and again, in the midst of changes of leaders and of transactions.
-    fn while_leaders_change(&mut self, stage: &mut Stage, kind: FaultKind) {
+    /// Topics are made anew in the midst of changes of leaders and of transactions.
+    fn topics_while_leaders_change(&mut self, stage: &mut Stage) {
         (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Kafka));
-        (stage.is_calm, stage.poison) = (true, Some(0));
+        (stage.is_calm, stage.is_still, stage.poison) = (true, false, Some(0));
         stage.begins_at = self.below(60);
         for _ in 0..4 + self.below(8) {
             self.after_rounds(6, Act::Fault(FaultKind::LeaderChanges));
             self.commits(8);
-            self.after_rounds(6, Act::Fault(kind));
+            self.after_rounds(6, Act::Fault(FaultKind::TopicRecreated));
             self.commits(8);
             self.after_rounds(16, Act::Mend);
         }
         self.then(Until::Rounds(10), Act::Mend);
+    }
+
+    /// A producer fails over the last events, of which one is stored without an answer.
+    fn producer_while_leaders_change(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Kafka));
+        (stage.is_calm, stage.is_last, stage.poison) = (true, true, Some(0));
+        self.then(Until::Quiet, Act::Fault(FaultKind::LeaderChanges));
+        for _ in 0..2 + self.below(3) {
+            self.commits(8);
+            self.after_rounds(4, Act::Wait);
+        }
+        self.after_rounds(4, Act::Fault(FaultKind::ProducerFatal));
     }
 
     /// Some faults last long: a destination is away, and the others go on.

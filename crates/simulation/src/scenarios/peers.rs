@@ -89,12 +89,15 @@ impl Script<'_> {
         }
     }
 
-    /// The relay stops without a session while its peer looks away.
+    /// The peer has the slot for a moment, in which nothing is decoded. Then the relay stops without a session,
+    /// while the peer looks away.
     fn stops_unseen(&mut self) {
+        self.peer_takes_over(20);
+        self.after_rounds(3, Act::EndSessions);
         self.at_once(Act::Pause(Who::Peer));
-        self.at_once(Act::EndSessions);
         self.at_once(Act::Fault(FaultKind::Stop));
-        let rounds = 20 + self.below(60);
+        self.at_once(Act::GoOn(Who::Holder));
+        let rounds = 10 + self.below(60);
         self.then(Until::Rounds(rounds), Act::LosesReports(false));
         self.at_once(Act::GoOn(Who::Peer));
         self.then(Until::Session(Who::Peer), Act::Wait);
