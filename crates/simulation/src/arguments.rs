@@ -30,8 +30,8 @@ pub struct Arguments {
     /// Print a line `seed fingerprint` for each seed, of what its relays did and when
     #[arg(long = "digest")]
     pub shows_digests: bool,
-    /// Play up to --seeds to each mutant, or to that of --mutant, until it is caught three times, and print a
-    /// table (feature `mutants`)
+    /// Play up to --seeds to each mutant, or to that of --mutant, until it is caught three times, some with a
+    /// scenario of their own unless --scenario or --sink is given, and print a table (feature `mutants`)
     #[arg(long = "mutants")]
     pub all_mutants: bool,
     /// Write the smallest schedule that shows each violation, or each mutant, to a file there

@@ -39,7 +39,7 @@ pub struct Options {
     /// The sink through which the relays publish [default: the seed decides]
     #[arg(long, value_enum)]
     pub sink: Option<SinkKind>,
-    /// The script that each seed plays, but not to RabbitMQ [default: the seed decides]
+    /// The script that each seed plays, most of them not to RabbitMQ [default: the seed decides]
     #[arg(long, value_enum, value_name = "NAME")]
     pub scenario: Option<Scenario>,
     /// The name of a bug that is put into the core (feature `mutants`)
