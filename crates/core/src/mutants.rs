@@ -91,6 +91,7 @@ mutants! {
     ReportsUnsigned: "relays report the end of a transaction, like any other relay",
     TraceForgotten: "a relay leaves no trace in the slot before it publishes",
     TraceNotAwaited: "events are published before Postgres has shown the trace",
+    NoTraceNotAwaited: "events are published at once beside a peer where no position is free for a trace",
     TraceBehindUnseen: "a peer's trace behind what this relay has reported is not seen",
     TraceAhead: "a trace is left again before transactions of another history were seen",
     TraceNotRepeated: "a trace that may not have arrived is not left again",

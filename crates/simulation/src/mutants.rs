@@ -7,17 +7,17 @@ use std::thread;
 
 use walrelay_core::mutants::Mutant;
 
-use crate::options::{Options, SinkKind};
+use crate::options::Options;
 use crate::run;
 use crate::scenarios::Scenario;
 
 /// Where the seeds of the three attempts begin.
 const STARTS: [u64; 3] = [1_000_001, 2_000_001, 3_000_001];
 
-/// The scenario and the sink with which a mutant is played, where seeds of all kinds show it rarely.
-fn played_with(mutant: Mutant) -> (Option<Scenario>, Option<SinkKind>) {
+/// The scenario with which a mutant is played, where seeds of all kinds show it rarely.
+fn scenario_of(mutant: Mutant) -> Option<Scenario> {
     use Mutant::*;
-    let scenario = match mutant {
+    match mutant {
         FirstFloorByPeers => Some(Scenario::Takeovers),
         ConfirmsAfterCrash | FoundBeforeCrash | PeerForgottenInCrash => Some(Scenario::PeerInCrash),
         FinalPositionUnsigned | PeerForgottenAfterFailover | UnsignedTakenForOwn => {
@@ -25,7 +25,7 @@ fn played_with(mutant: Mutant) -> (Option<Scenario>, Option<SinkKind>) {
         }
         StopsBesidePeer => Some(Scenario::StopsInFlight),
         SessionBegunWhenSeen | ShortSuspensionsForgotten => Some(Scenario::Suspensions),
-        ConfirmsBehindPeer => Some(Scenario::TracesUsedUp),
+        ConfirmsBehindPeer | NoTraceNotAwaited => Some(Scenario::TracesUsedUp),
         RabbitSendsAfterLease => Some(Scenario::WaitsInSink),
         EmptyTakenForKnown | OverlapUnseen => Some(Scenario::HistoryAnew),
         MarksOutOfOrder => Some(Scenario::SlotSetBack),
@@ -34,8 +34,7 @@ fn played_with(mutant: Mutant) -> (Option<Scenario>, Option<SinkKind>) {
         }
         RabbitDoubtfulFirst => Some(Scenario::RabbitTroubles),
         _ => None,
-    };
-    (scenario, None)
+    }
 }
 
 /// How long a mutant has lived.
@@ -48,8 +47,8 @@ pub struct Verdict {
     pub said: String,
     /// A run that shows it.
     pub options: Options,
-    /// The scenario and the sink with which it was played.
-    pub played_with: (Option<Scenario>, Option<SinkKind>),
+    /// The scenario with which it was played.
+    pub scenario: Option<Scenario>,
 }
 
 impl Verdict {
@@ -70,11 +69,10 @@ impl Verdict {
 /// As a row of the table in docs/proof.md.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { mutant, said, played_with: (scenario, sink), .. } = self;
+        let Verdict { mutant, said, scenario, .. } = self;
         let scenario = scenario.map(|it| format!(", `--scenario {it:?}`")).unwrap_or_default();
-        let sink = sink.map(|it| format!(", `--sink {it:?}`").to_lowercase()).unwrap_or_default();
         let (name, what, mean) = (mutant.name(), mutant.what(), self.mean());
-        write!(f, "| `{name}` | {what} | {mean}{scenario}{sink} | {said} |")
+        write!(f, "| `{name}` | {what} | {mean}{scenario} | {said} |")
     }
 }
 
@@ -107,20 +105,19 @@ pub fn judge_all(
 }
 
 /// Plays seeds to one until it is caught, three times. One that survives the first attempt gets no
-/// other. A scenario or a sink that the options name is played instead of its own.
+/// other. It is not played with its own scenario if the options name one, or a sink.
 pub fn judge(mutant: Mutant, options: &Options, seeds_max: u64) -> Verdict {
-    let played_with = match (options.scenario, options.sink) {
-        (None, None) => played_with(mutant),
-        given => given,
+    let scenario = match (options.scenario, options.sink) {
+        (None, None) => scenario_of(mutant),
+        (given, _) => given,
     };
-    let (scenario, sink) = played_with;
-    let options = Options { scenario, sink, mutant: Some(mutant.name()), ..options.clone() };
+    let options = Options { scenario, mutant: Some(mutant.name()), ..options.clone() };
     let mut verdict = Verdict {
         mutant,
         seeds: Vec::new(),
         said: String::new(),
         options: Options::default(),
-        played_with,
+        scenario,
     };
     for start in STARTS {
         let mut caught = None;

@@ -31,7 +31,7 @@ use crate::source::slot_state::{HeldSlot, SlotHolder};
 
 /// Looks usually follow each other much faster. After a longer gap more may have happened than a
 /// peer's last report.
-const GAP_MAX: Duration = Duration::from_secs(10);
+pub(super) const GAP_MAX: Duration = Duration::from_secs(10);
 /// A peer that stops may still confirm its position over SQL this long after it was last seen.
 const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
 

@@ -5,14 +5,16 @@ use std::time::Instant;
 
 use super::session::{self, Continuation, KnownSlot, SessionStart};
 use super::{Connection, SlotFeed};
+use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::relay::control::{OpenedSession, SystemTimeline, Walsender};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::feed::Downstream;
-use crate::relay::state_file::marks::SlotSession;
+use crate::relay::state_file::marks::{MarkRing, SlotSession};
 use crate::source::server::ServerRun;
+use crate::source::sightings::Sightings;
 use crate::source::stream::Stream;
 
 impl SlotFeed {
@@ -95,7 +97,7 @@ impl SlotFeed {
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
         self.lease.begin(walsender.clone(), wal_sender_timeout, heard_at, opened_at);
-        self.trace.connected(walsender.clone());
+        self.trace.connected(walsender.clone(), now);
         let host = walsender.host.name.clone();
         self.stall.connected(walsender);
         tracing::info!(slot = self.source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
@@ -168,11 +170,8 @@ impl SlotFeed {
             && !on(Mutant::PeerForgottenInCrash)
     }
 
-    /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
-    pub(super) fn has_seen_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
-        let now = self.clock.now();
-        let marks = &admitter.state_file.marks;
-        marks.remembers_peer(now.unix_us) || self.sightings.remembers_peer(now.instant)
+    pub(super) fn has_seen_peer(&self, down: &Downstream) -> bool {
+        remembers_peer(&down.admitter.state_file.marks, &self.sightings, self.clock.now())
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
@@ -185,4 +184,9 @@ impl SlotFeed {
         let follows = is_behind || *slot_confirmed > ours || may_have_held;
         follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
+}
+
+/// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
+pub(super) fn remembers_peer(marks: &MarkRing, sightings: &Sightings, now: Moment) -> bool {
+    marks.remembers_peer(now.unix_us) || sightings.remembers_peer(now.instant)
 }

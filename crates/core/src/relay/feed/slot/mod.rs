@@ -353,6 +353,16 @@ impl Feed for SlotFeed {
                     self.hold(now);
                     return Ok(false);
                 }
+                PacketOutcome::NoTraceFits => {
+                    let marks = &admission.admitter.state_file.marks;
+                    let has_peer = adopt::remembers_peer(marks, &self.sightings, clock.now());
+                    if has_peer && self.trace.is_unseen(now) {
+                        self.hold = Some(IntakeHold::TraceAwaited);
+                        self.hold(now);
+                        return Ok(false);
+                    }
+                    self.replication.untraced = None;
+                }
                 PacketOutcome::Stopped(why) => {
                     self.intake_stopped(why, down, now);
                     return Ok(false);

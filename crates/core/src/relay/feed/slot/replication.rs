@@ -38,6 +38,8 @@ pub enum PacketOutcome {
     ReplyRequested,
     /// This position must be reported first, as a trace in the slot; offer it again then.
     TraceDue(Lsn),
+    /// No position is free for a trace, which must be seen to instead; offer it again then.
+    NoTraceFits,
     /// It was not taken in, and for now no other can be.
     Stopped(IntakeStop),
 }
@@ -299,8 +301,8 @@ impl Replication {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
                 self.transactions.check_sent(final_lsn).map_err(|other| self.went_back(&other))?;
-                if let Some(trace) = self.trace_before(final_lsn, admission) {
-                    return Ok(PacketOutcome::TraceDue(trace));
+                if let Some(outcome) = self.trace_before(final_lsn, admission) {
+                    return Ok(outcome);
                 }
                 // A Postgres that has gone back before this position has lost the transaction.
                 self.progress.on_wal(final_lsn);
@@ -364,7 +366,11 @@ impl Replication {
     /// it is published, the slot must show that, or a relay that had the slot before could believe
     /// that nothing was published since. Where no trace fits in between, a relay that had the slot before
     /// this one could leave none either, so the marks of an earlier process do not count beside a peer.
-    fn trace_before(&mut self, commit_lsn: Lsn, admission: &mut Admission<'_>) -> Option<Lsn> {
+    fn trace_before(
+        &mut self,
+        commit_lsn: Lsn,
+        admission: &mut Admission<'_>,
+    ) -> Option<PacketOutcome> {
         let reported = self.progress.reported();
         // A Postgres that has gone back may have other transactions before what was reported.
         let waits = commit_lsn < reported && !on(Mutant::TraceAhead);
@@ -374,13 +380,14 @@ impl Replication {
         }
         // What was reported since shows it too.
         if reported != floor {
-            return Some(reported);
+            return Some(PacketOutcome::TraceDue(reported));
         }
-        let trace = self.signature.trace(floor, commit_lsn);
-        if trace.is_none() {
-            admission.admitter.forget_marks_beside_peer(admission.clock.now().unix_us);
+        if let Some(trace) = self.signature.trace(floor, commit_lsn) {
+            return Some(PacketOutcome::TraceDue(trace));
         }
-        trace
+        admission.admitter.forget_marks_beside_peer(admission.clock.now().unix_us);
+        self.untraced = Some(floor);
+        Some(PacketOutcome::NoTraceFits)
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would

@@ -3,6 +3,9 @@
 //! Postgres does not read a status update of a session that ends at once. A relay that had the slot
 //! before would then find it where it stood, and believe that nothing was published since. So nothing
 //! is published until the slot shows the trace.
+//!
+//! Where no position is free for a trace, nothing is published beside a peer before the session has lasted so long that
+//! the peer has seen it, or counts the slot as out of sight.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +13,15 @@ use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::relay::control::Walsender;
 use crate::relay::ports::WalsenderLink;
+use crate::relay::slot_history::GAP_MAX;
 use crate::source::walsender::Activity;
 
 /// Postgres reads a status update at once, if it is not busy.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// The same when it accepts no connection, or knows no such walsender.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A session of this age was seen by every peer that looks at the slot, and the others count it as out of sight.
+const SEEN_AFTER: Duration = GAP_MAX.saturating_add(Duration::from_secs(2));
 /// A relay whose stream is in order does not wait longer for an answer over SQL.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -25,6 +31,9 @@ pub(super) struct TraceCheck {
     walsender: Option<Walsender>,
     /// The trace that was sent to it and is not known to have arrived, and when it was sent.
     awaited: Option<(Lsn, Instant)>,
+    connected_at: Instant,
+    /// The slot has no position for a trace.
+    is_without: bool,
     is_asked: bool,
     ask_at: Instant,
     is_walsender_gone: bool,
@@ -36,14 +45,17 @@ impl TraceCheck {
             link,
             walsender: None,
             awaited: None,
+            connected_at: now,
+            is_without: false,
             is_asked: false,
             ask_at: now,
             is_walsender_gone: false,
         }
     }
 
-    pub(super) fn connected(&mut self, walsender: Walsender) {
+    pub(super) fn connected(&mut self, walsender: Walsender, now: Instant) {
         (self.walsender, self.is_walsender_gone) = (Some(walsender), false);
+        self.connected_at = now;
     }
 
     /// Postgres has no such walsender any more: it may have said why on the stream, which is not read.
@@ -55,8 +67,18 @@ impl TraceCheck {
         (self.awaited, self.ask_at) = (Some((trace, now)), now);
     }
 
+    /// There is no position for a trace. Whether a peer may not have seen this session yet.
+    pub(super) fn is_unseen(&mut self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.connected_at);
+        self.is_without = age <= SEEN_AFTER && !on(Mutant::NoTraceNotAwaited);
+        self.is_without
+    }
+
     /// Whether a trace is not known to have arrived; asks Postgres then.
     pub(super) fn is_awaited(&mut self, now: Instant) -> bool {
+        if self.is_without && self.is_unseen(now) {
+            return true;
+        }
         let awaited = self.awaited.filter(|_| !on(Mutant::TraceNotAwaited));
         let Some((trace, sent_at)) = awaited else { return false };
         let Some(walsender) = &self.walsender else { return false };
@@ -89,12 +111,12 @@ impl TraceCheck {
 
     /// The trace is awaited no longer.
     pub(super) fn give_up(&mut self) {
-        (self.awaited, self.is_walsender_gone) = (None, false);
+        (self.awaited, self.is_without, self.is_walsender_gone) = (None, false, false);
     }
 
     /// The session has ended. True if the trace may not have arrived.
     pub(super) fn session_ended(&mut self) -> bool {
-        self.walsender = None;
+        (self.walsender, self.is_without) = (None, false);
         self.awaited.take().is_some()
     }
 }

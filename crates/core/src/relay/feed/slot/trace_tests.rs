@@ -11,7 +11,7 @@ fn it_is_awaited_until_the_slot_of_this_walsender_shows_it() {
     let (link, end) = link();
     let mut now = Instant::now();
     let mut check = TraceCheck::new(link, now);
-    check.connected(walsender(7));
+    check.connected(walsender(7), now);
     assert!(!check.is_awaited(now));
     check.sent(Lsn::from_wire(103), now);
     // One question after the other, until the answer has it.
@@ -42,7 +42,7 @@ fn a_walsender_that_has_ended_is_known() {
     let (link, end) = link();
     let now = Instant::now();
     let mut check = TraceCheck::new(link, now);
-    check.connected(walsender(7));
+    check.connected(walsender(7), now);
     check.sent(Lsn::from_wire(103), now);
     for (pid, is_gone) in [(6, false), (7, true)] {
         assert!(check.is_awaited(now));
@@ -50,7 +50,7 @@ fn a_walsender_that_has_ended_is_known() {
         assert!(check.is_awaited(now));
         assert_eq!(check.is_walsender_gone(), is_gone);
     }
-    check.connected(walsender(8));
+    check.connected(walsender(8), now);
     assert!(!check.is_walsender_gone());
 }
 
@@ -59,7 +59,7 @@ fn it_is_not_awaited_for_ever() {
     let (link, _end) = link();
     let now = Instant::now();
     let mut check = TraceCheck::new(link, now);
-    check.connected(walsender(7));
+    check.connected(walsender(7), now);
     check.sent(Lsn::from_wire(103), now);
     assert!(check.is_awaited(now + KNOWN_WITHIN));
     assert!(!check.is_awaited(now + KNOWN_WITHIN + RETRY_AFTER));
