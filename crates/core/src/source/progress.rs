@@ -32,9 +32,11 @@ pub struct Signature(u64);
 
 impl Signature {
     pub fn drawn(number: u64) -> Signature {
-        let taken = (number % (SIGNATURES - SIGNATURES / RECORD_ALIGNMENT)) as usize;
-        let mut all = (1..SIGNATURES).filter(|it| !it.is_multiple_of(RECORD_ALIGNMENT));
-        Signature(all.nth(taken).unwrap_or(1))
+        // The last position before a record may begin is kept free: it is left for the trace of a peer.
+        let are_free = 1..RECORD_ALIGNMENT - 1;
+        let all = (1..SIGNATURES).filter(|it| are_free.contains(&(it % RECORD_ALIGNMENT)));
+        let all: Vec<u64> = all.collect();
+        Signature(all[(number % all.len() as u64) as usize])
     }
 
     /// As it was kept; 0 for none.

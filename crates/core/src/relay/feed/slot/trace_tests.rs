@@ -64,3 +64,24 @@ fn it_is_not_awaited_for_ever() {
     assert!(check.is_awaited(now + KNOWN_WITHIN));
     assert!(!check.is_awaited(now + KNOWN_WITHIN + RETRY_AFTER));
 }
+
+#[test]
+fn where_none_fits_the_session_must_have_lasted_until_peers_have_noticed() {
+    let (link, end) = link();
+    let began = Instant::now();
+    let mut check = TraceCheck::new(link, began);
+    check.connected(walsender(7), began);
+    assert!(!check.is_awaited(began));
+    // GIVEN a slot without a free position THEN it waits, and asks Postgres for nothing
+    assert!(check.is_unseen(began));
+    assert!(check.is_awaited(began + SEEN_AFTER));
+    assert!(end.requests.try_recv().is_err());
+    let late = began + SEEN_AFTER + Duration::from_millis(1);
+    assert!(!check.is_awaited(late) && !check.is_unseen(late));
+    // WHEN the session ends before THEN the next one begins to wait anew
+    assert!(check.is_unseen(began));
+    assert!(!check.session_ended());
+    check.connected(walsender(8), late);
+    assert!(!check.is_awaited(late));
+    assert!(check.is_unseen(late + SEEN_AFTER));
+}
