@@ -45,8 +45,8 @@ pub fn slot_missing(name: &str) -> Fault {
         "slot.missing",
         format!("replication slot {name} does not exist"),
         "walrelay init (or, once the publication exists: walrelay slot create). If the slot was \
-         there before, events written since it vanished are not in the new one: publish them \
-         by hand (docs/operations.md, \"A lost slot\")",
+         there before, first stop jobs that delete outbox rows: events written since it vanished are \
+         not in the new one, publish them by hand (docs/operations.md, \"A lost slot\")",
     )
 }
 
@@ -68,8 +68,8 @@ pub fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) ->
         "slot.lost",
         format!("slot {slot} is lost ({reason}): {cause}"),
         format!(
-            "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from \
-             happening again {prevention}",
+            "first stop jobs that delete outbox rows; {}, then publish what it never delivered by hand (docs/operations.md, \
+             \"A lost slot\"). To keep it from happening again {prevention}",
             new_slot_commands(slot)
         ),
     )
@@ -186,7 +186,7 @@ pub fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
 /// How to get past that part of the WAL without losing a row.
 pub fn pass_gap(settings: &SourceSettings) -> String {
     format!(
-        "make a new slot: {}\nthen publish by hand \
+        "first stop jobs that delete outbox rows\nmake a new slot: {}\nthen publish by hand \
          what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
         new_slot_commands(&settings.slot),
         republish_sql(settings)

@@ -106,8 +106,8 @@ fn server(
         "42704" if error.is_missing_publication() => (
             "publication.missing",
             format!(
-                "walrelay init, then a new slot, because one that is older than its publication {} cannot \
-                 be used: {}; publish by hand what it has not delivered (docs/operations.md)",
+                "first stop jobs that delete outbox rows; walrelay init, then a new slot, because one that is older than its \
+                 publication {} cannot be used: {}; publish by hand what it has not delivered (docs/operations.md)",
                 quote_ident(publication),
                 new_slot_commands(slot)
             ),

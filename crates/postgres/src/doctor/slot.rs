@@ -81,7 +81,8 @@ fn ahead(slot: &SlotFacts, facts: &SourceFacts) -> Option<Fault> {
                  written up to there would be skipped"
             ),
             format!(
-                "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\")",
+                "first stop jobs that delete outbox rows; {}, then publish what it never delivered by hand \
+                 (docs/operations.md, \"A lost slot\")",
                 new_slot_commands(name)
             ),
         )
