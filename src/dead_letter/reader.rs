@@ -12,11 +12,9 @@ use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord};
 use super::writer::DeadLetterAddress;
 use crate::base::error::{Exit, Fault};
 use crate::sink::Broker;
-use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENT};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENCE_MAX, SILENT};
 
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long the broker may send nothing before the end of the log is reached.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The dead-letter topic of a broker.
 #[derive(Clone, Copy)]

@@ -86,15 +86,17 @@ impl DeadLetterTail {
     }
 }
 
-/// Checks that the topic can be read, which the loop needs to know which keys are parked.
+/// Checks that the topic can be read, which the loop needs to know which keys are parked. A fault that
+/// may pass is returned as it is.
 pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
     let topic = DeadLetterTopic::of_relay(broker, &settings.address, &stop);
     // Whoever may read the end of the log may read all of it.
-    match topic.each(ReadFrom::Time(unix_now_us()), |_| Ok(false)) {
-        Err(fault) if !fault.may_pass => Err(unreadable(&in_one_line(&fault), settings)),
-        _ => Ok(()),
-    }
+    let read = topic.each(ReadFrom::Time(unix_now_us()), |_| Ok(false));
+    read.map_err(|fault| match fault.may_pass {
+        true => fault,
+        false => unreadable(&in_one_line(&fault), settings),
+    })
 }
 
 fn in_one_line(fault: &Fault) -> String {

@@ -14,6 +14,8 @@ use crate::sink::log::{LogRead, ReadFrom};
 use crate::sink::search::{SearchLimits, SearchReport};
 
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long the broker may send nothing: the destinations are to be searched as well.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Dead letters that are kept, the newest.
 const LETTERS_MAX: usize = 200;
 
@@ -28,9 +30,12 @@ pub(super) fn letters(
     let mut report = SearchReport::default();
     let mut records = 0;
     let mut is_cut = false;
+    let mut silence = Duration::ZERO;
+    let silent = format!("the broker has sent none for {} s", SILENCE_MAX.as_secs());
     let name = &topic.address.topic;
     loop {
-        if let Some(limit) = limits.reached() {
+        let is_silent = (silence >= SILENCE_MAX).then_some(silent.as_str());
+        if let Some(limit) = limits.reached().or(is_silent) {
             let what = format!(
                 "the rest of the dead letters in {name}, after {}",
                 counted(records, "record")
@@ -44,8 +49,9 @@ pub(super) fn letters(
                 report.searched.push(format!("dead letters in {name}: {records}"));
                 break;
             }
-            LogRead::Nothing => {}
+            LogRead::Nothing => silence += PATIENCE,
             LogRead::Entry(record) => {
+                silence = Duration::ZERO;
                 records += 1;
                 if !is_about(&record, wanted) {
                     continue;
@@ -102,3 +108,7 @@ fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<EventSighting<E
         },
     })
 }
+
+#[cfg(test)]
+#[path = "dead_letters_tests.rs"]
+mod tests;

@@ -1,5 +1,8 @@
 //! Reads the dead-letter topic: all partitions from the wanted start to where they ended when the
 //! topic was opened, and then what is written later.
+//!
+//! A partition without a leader cannot be read to its end, and the others are read meanwhile. While
+//! the cluster answers, that is a silence and not an outage.
 
 use std::time::{Duration, Instant};
 
@@ -7,20 +10,28 @@ use rdkafka::Offset;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use super::cluster;
+use super::cluster::{self, DescribedPartition};
 use super::code::code_of;
 use super::reachability::{ANSWER_WITHIN, unreachable};
 use super::record_ffi::headers_of_read;
-use super::scan::{Scanned, TopicScan, time};
+use super::scan::{Scanned, TopicScan, ends_reading, time};
 use super::settings::KafkaSettings;
-use walrelay_base::error::Fault;
+use walrelay_base::error::{Exit, Fault};
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
-use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom};
+use walrelay_sink::log::{self, DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// How often the topic is asked for new partitions.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// Short, because the reader waits; without an answer the topic is asked again later.
 const COUNT_WITHIN: Duration = Duration::from_millis(500);
+/// How often the cluster is asked whether it still answers, and which partitions have a leader, while
+/// no record comes and the end is not reached.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long partitions that have got a leader may take to tell their ends; then they are asked again.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Partitions that a fault names.
+const NAMED_MAX: usize = 10;
+const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { log::SILENCE_MAX };
 
 const PROPERTIES: &[(&str, &str)] = &[
     ("fetch.wait.max.ms", "100"),
@@ -39,9 +50,15 @@ pub(super) struct KafkaDeadLetterLog {
     scan: TopicScan,
     settings: KafkaSettings,
     topic: String,
+    from: Offset,
+    /// Partitions of which it is not yet known where they end.
+    unstarted: Vec<i32>,
     /// [`LogRead::End`] was returned.
     end_reported: bool,
     counted_at: Instant,
+    looked_at: Instant,
+    /// How long was waited since the last record, before the end.
+    silence: Duration,
 }
 
 impl KafkaDeadLetterLog {
@@ -54,24 +71,115 @@ impl KafkaDeadLetterLog {
             scan: TopicScan::new(settings, "walrelay-dead-letters", PROPERTIES)?,
             settings: settings.clone(),
             topic: topic.to_owned(),
+            from: match from {
+                ReadFrom::Beginning => Offset::Beginning,
+                ReadFrom::End => Offset::End,
+                ReadFrom::Time(unix_us) => time(*unix_us),
+            },
+            unstarted: Vec::new(),
             end_reported: false,
             counted_at: Instant::now(),
+            looked_at: Instant::now(),
+            silence: Duration::ZERO,
         };
-        log.start(from).map_err(|error| log.fault(&error))?;
+        log.start().map_err(|error| log.fault(&error))?;
+        // What is written from now on is known only where the end is.
+        while log.from == Offset::End && !log.unstarted.is_empty() {
+            std::thread::sleep(LOOK_INTERVAL);
+            log.stay_silent(LOOK_INTERVAL)?;
+        }
         Ok(log)
     }
 
-    fn start(&mut self, from: &ReadFrom) -> KafkaResult<()> {
-        let from = match from {
-            ReadFrom::Beginning => Offset::Beginning,
-            ReadFrom::End => Offset::End,
-            ReadFrom::Time(unix_us) => time(*unix_us),
+    fn start(&mut self) -> KafkaResult<()> {
+        let found = self.look()?;
+        self.unstarted = found.iter().map(|found| found.id).collect();
+        self.scan.start(&self.topic, &[])?;
+        self.start_partitions(&found, ANSWER_WITHIN)?;
+        if !self.unstarted.is_empty() {
+            // Without an answer there is an outage.
+            let found = self.look()?;
+            tracing::debug!(reason = self.silence_reason(&found), "reading the dead-letter topic");
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> KafkaResult<Vec<DescribedPartition>> {
+        let found = self.scan.partitions(&self.topic, ANSWER_WITHIN);
+        self.looked_at = Instant::now();
+        found
+    }
+
+    /// Begins to read the partitions that have a leader by now. Where their ends cannot be told in
+    /// time, they are asked again later.
+    fn start_partitions(
+        &mut self,
+        found: &[DescribedPartition],
+        within: Duration,
+    ) -> KafkaResult<()> {
+        let is_led = |id: &i32| found.iter().any(|found| found.id == *id && found.leader >= 0);
+        let ids: Vec<i32> = self.unstarted.iter().copied().filter(is_led).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        match self.scan.ranges(&self.topic, &ids, self.from, Instant::now() + within) {
+            Ok(ranges) => {
+                self.scan.add_ranges(&ranges)?;
+                self.unstarted.retain(|id| !ids.contains(id));
+                Ok(())
+            }
+            Err(error) if ends_reading(&error) => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, topic = self.topic, "asking for the ends again");
+                Ok(())
+            }
+        }
+    }
+
+    fn is_read(&self) -> bool {
+        self.unstarted.is_empty() && self.scan.is_read()
+    }
+
+    /// No record has come for this time, and the end is not reached. Fails where the cluster does not
+    /// answer, and where it does and the silence lasts too long.
+    fn stay_silent(&mut self, waited: Duration) -> Result<(), Fault> {
+        self.silence += waited;
+        let is_over = self.silence > SILENCE_MAX;
+        if !is_over && (self.silence < LOOK_INTERVAL || self.looked_at.elapsed() < LOOK_INTERVAL) {
+            return Ok(());
+        }
+        let looked = self.look().and_then(|found| {
+            self.start_partitions(&found, ENDS_WITHIN)?;
+            Ok(found)
+        });
+        let found = looked.map_err(|error| self.fault(&error))?;
+        if !is_over || self.is_read() {
+            return Ok(());
+        }
+        let (seconds, reason) = (SILENCE_MAX.as_secs(), self.silence_reason(&found));
+        let what = format!("no record of the dead-letter topic has come for {seconds} s: {reason}");
+        let describe = format!(
+            "kafka-topics.sh --bootstrap-server {} --describe --topic {}",
+            self.settings.brokers, self.topic
+        );
+        Err(Fault::new(Exit::Sink, SILENT, what, "the dead-letter topic", describe).passing())
+    }
+
+    /// Which partitions keep the end from being reached.
+    fn silence_reason(&self, found: &[DescribedPartition]) -> String {
+        let unread: Vec<i32> = self.unstarted.iter().copied().chain(self.scan.unread()).collect();
+        let has_no_leader =
+            |found: &&DescribedPartition| found.leader < 0 && unread.contains(&found.id);
+        let leaderless: Vec<i32> = found.iter().filter(has_no_leader).map(|it| it.id).collect();
+        let (ids, reason) = if leaderless.is_empty() {
+            (unread, "cannot be read to the end")
+        } else {
+            (leaderless, "without a leader")
         };
-        let found = self.scan.partitions(&self.topic, ANSWER_WITHIN)?;
-        let ids: Vec<i32> = found.iter().map(|found| found.id).collect();
-        let deadline = Instant::now() + ANSWER_WITHIN;
-        let ranges = self.scan.ranges(&self.topic, &ids, from, deadline)?;
-        self.scan.start(&self.topic, &ranges)
+        let more = ids.len().saturating_sub(NAMED_MAX);
+        let ids: Vec<String> = ids.iter().take(NAMED_MAX).map(i32::to_string).collect();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("partition {}{more} of {} {reason}", ids.join(", "), self.topic)
     }
 
     /// Reads new partitions, too, from their beginning: all their records are new. A reader that
@@ -85,6 +193,27 @@ impl KafkaDeadLetterLog {
             }
         }
         Ok(())
+    }
+
+    fn read(&mut self, deadline: Instant) -> Result<LogRead, Fault> {
+        loop {
+            if self.is_read() && !self.end_reported {
+                self.end_reported = true;
+                return Ok(LogRead::End);
+            }
+            let is_late = Instant::now() >= deadline;
+            let entry = match self.scan.next(deadline) {
+                Ok(Scanned::Record(message) | Scanned::Later(message)) => Ok(Some(entry(&message))),
+                Ok(Scanned::Nothing) => Ok(None),
+                Err(error) => Err(error),
+            };
+            if let Some(entry) = entry.map_err(|error| self.fault(&error))? {
+                return Ok(LogRead::Entry(entry));
+            }
+            if is_late && (self.end_reported || !self.is_read()) {
+                return Ok(LogRead::Nothing);
+            }
+        }
     }
 
     fn fault(&self, error: &KafkaError) -> Fault {
@@ -106,30 +235,14 @@ impl KafkaDeadLetterLog {
 
 impl DeadLetterLog for KafkaDeadLetterLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
         self.add_partitions().map_err(|error| self.fault(&error))?;
-        loop {
-            if self.scan.is_read() && !self.end_reported {
-                self.end_reported = true;
-                return Ok(LogRead::End);
-            }
-            let is_late = Instant::now() >= deadline;
-            let entry = match self.scan.next(deadline) {
-                Ok(Scanned::Record(message) | Scanned::Later(message)) => Ok(Some(entry(&message))),
-                Ok(Scanned::Nothing) => Ok(None),
-                Err(error) => Err(error),
-            };
-            if let Some(entry) = entry.map_err(|error| self.fault(&error))? {
-                return Ok(LogRead::Entry(entry));
-            }
-            if !self.end_reported && self.scan.silence() > ANSWER_WITHIN {
-                let reason = "the dead-letter topic cannot be read to its end";
-                return Err(unreachable(&self.settings, reason));
-            }
-            if is_late && (self.end_reported || !self.scan.is_read()) {
-                return Ok(LogRead::Nothing);
-            }
+        let read = self.read(began + patience)?;
+        match read {
+            LogRead::Nothing if !self.end_reported => self.stay_silent(began.elapsed())?,
+            _ => self.silence = Duration::ZERO,
         }
+        Ok(read)
     }
 }
 
@@ -144,3 +257,7 @@ fn entry(message: &BorrowedMessage<'_>) -> LogEntry {
         content_type: None,
     }
 }
+
+#[cfg(test)]
+#[path = "dead_letters_tests.rs"]
+mod tests;

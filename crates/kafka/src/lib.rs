@@ -28,6 +28,8 @@ mod scan;
 mod search;
 mod settings;
 mod sockets_ffi;
+#[cfg(test)]
+mod testing;
 mod topic_reader;
 mod topic_settings;
 

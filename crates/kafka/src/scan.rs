@@ -68,8 +68,6 @@ pub(super) struct TopicScan {
     partitions: usize,
     /// The ends of the ranges that were not read to there.
     ends: BTreeMap<i32, i64>,
-    /// How long was waited since the cluster has answered.
-    silence: Duration,
 }
 
 impl TopicScan {
@@ -96,7 +94,6 @@ impl TopicScan {
             topic: String::new(),
             partitions: 0,
             ends: BTreeMap::new(),
-            silence: Duration::ZERO,
         })
     }
 
@@ -165,8 +162,7 @@ impl TopicScan {
     /// Begins to read these ranges of the topic.
     pub(super) fn start(&mut self, topic: &str, ranges: &[PartitionRange]) -> KafkaResult<()> {
         let starts = ranges.iter().map(|range| (range.id, Offset::Offset(range.start)));
-        let unread = ranges.iter().filter(|range| range.start < range.end);
-        self.assign(topic, starts, unread.map(|range| (range.id, range.end)).collect())
+        self.assign(topic, starts, unread_ends(ranges).collect())
     }
 
     /// Begins to read these partitions of the topic; `ends` are those of ranges.
@@ -195,11 +191,27 @@ impl TopicScan {
         for found in found.into_iter().skip(self.partitions) {
             new.add_partition_offset(&self.topic, found.id, Offset::Beginning)?;
         }
+        self.assign_more(&new)?;
+        Ok(new.count())
+    }
+
+    /// Begins to read ranges of further partitions of the topic.
+    pub(super) fn add_ranges(&mut self, ranges: &[PartitionRange]) -> KafkaResult<()> {
+        let mut new = TopicPartitionList::new();
+        for range in ranges {
+            new.add_partition_offset(&self.topic, range.id, Offset::Offset(range.start))?;
+        }
+        self.assign_more(&new)?;
+        self.ends.extend(unread_ends(ranges));
+        Ok(())
+    }
+
+    fn assign_more(&mut self, new: &TopicPartitionList) -> KafkaResult<()> {
         if new.count() > 0 {
-            self.consumer.incremental_assign(&new)?;
+            self.consumer.incremental_assign(new)?;
             self.partitions += new.count();
         }
-        Ok(new.count())
+        Ok(())
     }
 
     /// Whether all ranges were read to their ends.
@@ -207,9 +219,9 @@ impl TopicScan {
         self.ends.is_empty()
     }
 
-    /// How long was waited for records since the cluster has answered.
-    pub(super) fn silence(&self) -> Duration {
-        self.silence
+    /// The partitions that were not read to the ends of their ranges.
+    pub(super) fn unread(&self) -> impl Iterator<Item = i32> {
+        self.ends.keys().copied()
     }
 
     /// The next record, if one comes before the deadline. An error ends the scan.
@@ -224,7 +236,6 @@ impl TopicScan {
         match self.consumer.poll(patience) {
             Some(Ok(message)) => {
                 self.lost_brokers.answered();
-                self.silence = Duration::ZERO;
                 let (partition, offset) = (message.partition(), message.offset());
                 let end = self.ends.get(&partition).copied().unwrap_or(offset);
                 if offset + 1 >= end {
@@ -234,7 +245,6 @@ impl TopicScan {
                 Ok(if is_later { Scanned::Later(message) } else { Scanned::Record(message) })
             }
             Some(Err(KafkaError::PartitionEOF(partition))) => {
-                self.silence = Duration::ZERO;
                 self.ends.remove(&partition);
                 Ok(Scanned::Nothing)
             }
@@ -249,10 +259,7 @@ impl TopicScan {
                 tracing::debug!(%error, topic = self.topic, "reading a topic");
                 Ok(Scanned::Nothing)
             }
-            None => {
-                self.silence += now.elapsed();
-                Ok(Scanned::Nothing)
-            }
+            None => Ok(Scanned::Nothing),
         }
     }
 
@@ -292,13 +299,19 @@ impl TopicScan {
     }
 }
 
+/// The ends of those ranges in which there is something to read.
+fn unread_ends(ranges: &[PartitionRange]) -> impl Iterator<Item = (i32, i64)> {
+    let unread = ranges.iter().filter(|range| range.start < range.end);
+    unread.map(|range| (range.id, range.end))
+}
+
 /// The offset that asks for a time, given in microseconds since the Unix epoch.
 pub(super) fn time(unix_us: i64) -> Offset {
     Offset::Offset(unix_us.div_euclid(1000).max(0))
 }
 
 /// Whether a consumer must be given up; from all other errors librdkafka recovers by itself.
-fn ends_reading(error: &KafkaError) -> bool {
+pub(super) fn ends_reading(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
         None | Some(

@@ -7,6 +7,8 @@ use walrelay_core::dead_letter::record::LogEntry;
 
 /// The code of a fault: the broker answers, and sends nothing of the dead-letter topic.
 pub const SILENT: &str = "dead-letter.silent";
+/// How long the broker may send nothing before the end of the log is reached.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
