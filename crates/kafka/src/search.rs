@@ -121,6 +121,10 @@ impl PartitionSearch<'_, '_> {
         }
         read.push(place);
         let place = format!("partition {partition} of topic {topic}");
+        if found.iter().any(|found| found.id == partition && found.leader < 0) {
+            report.not_searched.push(format!("{place}: it has no leader"));
+            return Ok(());
+        }
         let from = time(scope.from_unix_us);
         let ranges = scan.ranges(topic, &[partition], from, limits.deadline)?;
         // So it may be where a partition has lost its beginning, and what is left of it begins later.

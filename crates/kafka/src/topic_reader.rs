@@ -39,6 +39,8 @@ const PROPERTIES: &[(&str, &str)] = &[
 const TRANSACTIONS_END_WITHIN: Duration = Duration::from_secs(1);
 const OUT_OF_SYNC: &str =
     "a replica is not in sync: what an earlier process has published there may be published again";
+const NO_LEADER: &str =
+    "a partition has no leader: what an earlier process has published there may be published again";
 const TRANSACTION_OPEN: &str = "a transaction of another producer is open: what an earlier process has published there may be published again";
 
 /// Reads the ends of topics.
@@ -70,12 +72,21 @@ pub(super) fn refusal(scan: &mut TopicScan, topic: &str, within: Duration) -> Op
 }
 
 impl EndReader {
-    /// Begins to read the partitions whose replicas are all in sync, and in which no transaction is
-    /// open. Returns whether these are all in which there is something to read.
+    /// Begins to read the partitions that have a leader, whose replicas are all in sync, and in which
+    /// no transaction is open. Returns whether these are all in which there is something to read.
     fn start(&mut self, topic: &str, from_unix_us: i64, deadline: Instant) -> KafkaResult<bool> {
         let left = || deadline.saturating_duration_since(Instant::now());
         let found = self.scan.partitions(topic, left())?;
-        let ids: Vec<i32> = found.iter().map(|found| found.id).collect();
+        // One without would keep the others from being read, and the topics after this one.
+        let (led, leaderless): (Vec<_>, Vec<_>) = found.iter().partition(|found| found.leader >= 0);
+        for partition in leaderless.iter().map(|found| found.id) {
+            tracing::warn!(code = "sink.topic-replica-unread", topic, partition, "{NO_LEADER}");
+        }
+        let ids: Vec<i32> = led.iter().map(|found| found.id).collect();
+        if ids.is_empty() {
+            self.scan.start(topic, &[])?;
+            return Ok(false);
+        }
         let reached = self.uncommitted.offsets(topic, &ids, Offset::End, deadline)?;
         let reached = |range: &PartitionRange| reached.get(&range.id).copied().unwrap_or(i64::MAX);
         let patience = deadline.min(Instant::now() + TRANSACTIONS_END_WITHIN);
@@ -113,7 +124,7 @@ impl EndReader {
             is_in_sync && is_decided
         });
         self.scan.start(topic, &ranges)?;
-        Ok(ranges.len() == count)
+        Ok(ranges.len() == count && leaderless.is_empty())
     }
 }
 
@@ -167,3 +178,7 @@ pub(super) fn reason(error: &KafkaError, topic: &str) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "topic_reader_tests.rs"]
+mod tests;

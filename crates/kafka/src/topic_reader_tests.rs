@@ -1,0 +1,43 @@
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::search::search;
+use crate::testing::cluster_with;
+use walrelay_base::template::Template;
+use walrelay_sink::search::{SearchLimits, SearchRoute, SearchScope};
+
+const TOPIC: &str = "events";
+const WITHIN: Duration = Duration::from_secs(20);
+/// Far less, and far more than these partitions take.
+const SOON: Duration = Duration::from_secs(8);
+
+#[test]
+fn a_partition_without_a_leader_does_not_keep_the_others_from_being_read() {
+    let (cluster, settings) = cluster_with(TOPIC);
+    let mut reader = open(&settings).unwrap();
+    for id in [1, 0] {
+        cluster.partition_leader(TOPIC, id, None).unwrap();
+        let began = Instant::now();
+        // This cluster finds no record by its time.
+        assert_eq!(reader.read(TOPIC, 0, WITHIN, &mut |_| true), Ok(false));
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_search_does_not_wait_for_a_leader() {
+    let (cluster, settings) = cluster_with(TOPIC);
+    cluster.partition_leader(TOPIC, 1, None).unwrap();
+    let route = |partition| SearchRoute {
+        topic: Template::literal(TOPIC),
+        key: None,
+        partition: Some(partition),
+    };
+    let (began, stop) = (Instant::now(), AtomicBool::new(false));
+    let limits = SearchLimits { deadline: began + WITHIN, stop: &stop };
+    let scope = SearchScope { routes: &[route(1), route(0)], from_unix_us: 0, limits };
+    let report = search(&settings, &scope, &mut |_| {});
+    assert_eq!(report.not_searched, ["partition 1 of topic events: it has no leader"]);
+    assert_eq!(report.searched, ["partition 0 of topic events: 0 records"]);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
