@@ -21,7 +21,8 @@ use walrelay_base::random;
 
 /// The length of librdkafka's timer, which [`KafkaProducer::hurry`] cuts short.
 const HURRY_FOR: Duration = Duration::from_millis(500);
-const HURRY_EVERY: Duration = Duration::from_millis(1);
+/// How long after the first request is the second one.
+const HURRY_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// librdkafka's limit of a batch, before it is compressed; the first record may be larger.
 const BATCH_SIZE: &str = "batch.size";
 /// The properties of the isolated producer. They override the defaults and the user's
@@ -72,16 +73,38 @@ impl ProducerFactory for Producers {
     }
 }
 
+/// When the topic of the first event is asked for. Each pause is twice as long as the one before: each
+/// request counts as one in flight, and records wait behind those that a distant broker has not answered.
+struct Hurry {
+    topic: String,
+    sent_at: Instant,
+    next_at: Instant,
+    pause: Duration,
+}
+
+impl Hurry {
+    fn new(topic: &str, sent_at: Instant) -> Hurry {
+        Hurry { topic: topic.to_owned(), sent_at, next_at: sent_at, pause: HURRY_AGAIN_AFTER }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        if now < self.next_at || now.duration_since(self.sent_at) >= HURRY_FOR {
+            return false;
+        }
+        self.next_at = now + self.pause;
+        self.pause *= 2;
+        true
+    }
+}
+
 pub(super) struct KafkaProducer {
     pub(super) client: Producer,
     /// If it comes from files.
     login: Option<SaslLogin>,
     certificates: CertificateFiles,
     batch_bytes_max: usize,
-    /// The topic of the first event, and when that was handed over.
-    first_sent: Option<(String, Instant)>,
-    /// When that topic was asked for last.
-    hurried_at: Option<Instant>,
+    /// Of the first event.
+    hurry: Option<Hurry>,
     confirmed_any: bool,
     /// The configured ones.
     brokers: String,
@@ -107,8 +130,7 @@ impl KafkaProducer {
             login: SaslLogin::of(settings, &properties),
             certificates,
             batch_bytes_max,
-            first_sent: None,
-            hurried_at: None,
+            hurry: None,
             confirmed_any: false,
             brokers: settings.brokers.clone(),
         })
@@ -116,17 +138,13 @@ impl KafkaProducer {
 
     /// librdkafka closes the bootstrap connection after the first metadata response, and its
     /// request for a producer id then waits on a 500 ms timer; another metadata request wakes it.
-    /// So the topic is asked for at each poll until the first confirm. This ends when the timer
-    /// would have fired: each request counts as one in flight, and with a distant broker no record
-    /// would get through between them.
+    /// So the topic is asked for until the first confirm, or until the timer would have fired.
     fn hurry(&mut self) {
-        if let Some((topic, sent_at)) = self.first_sent.as_ref().filter(|_| !self.confirmed_any)
-            && sent_at.elapsed() < HURRY_FOR
-            && self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY)
+        if let Some(hurry) = self.hurry.as_mut().filter(|_| !self.confirmed_any)
+            && hurry.is_due(Instant::now())
         {
-            self.hurried_at = Some(Instant::now());
             // The answer is not used.
-            let _unanswered = self.client.metadata(Some(topic), 0).is_err();
+            let _unanswered = self.client.metadata(Some(&hurry.topic), 0).is_err();
         }
     }
 
@@ -164,8 +182,8 @@ impl ProducerPort for KafkaProducer {
         partition: Option<i32>,
     ) -> Result<(), Code> {
         self.client.produce(topic, sequence, event, partition)?;
-        if !self.confirmed_any && self.first_sent.is_none() {
-            self.first_sent = Some((event.topic.to_owned(), Instant::now()));
+        if !self.confirmed_any && self.hurry.is_none() {
+            self.hurry = Some(Hurry::new(event.topic, Instant::now()));
         }
         Ok(())
     }

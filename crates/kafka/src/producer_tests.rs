@@ -60,3 +60,12 @@ fn a_client_that_knows_no_broker_connects_to_those_that_are_named_to_it() {
         client.poll(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn the_topic_of_the_first_event_is_asked_for_nine_times_at_most() {
+    let began = Instant::now();
+    let mut hurry = Hurry::new("topic", began);
+    let is_due = |ms: &u64| hurry.is_due(began + Duration::from_millis(*ms));
+    let due: Vec<u64> = (0..2000).filter(is_due).collect();
+    assert_eq!(due, [0, 1, 3, 7, 15, 31, 63, 127, 255]);
+}
