@@ -191,17 +191,19 @@ pub(super) fn delete_records(
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
-/// The configurations of those of the topics that this login may see, and whether it may see all.
+/// The configurations of those of the topics that this login may see, and whether it may see all; or
+/// why none could be read.
 pub(super) fn topic_configs(
     settings: &KafkaSettings,
     topics: &[&str],
     within: Duration,
-) -> (Vec<(String, ConfigResource)>, bool) {
-    let Ok((client, options)) = admin(settings) else { return (Vec::new(), true) };
+) -> Result<(Vec<(String, ConfigResource)>, bool), String> {
+    let unread = |error: KafkaError| settings.without_secrets(&error.to_string());
+    let (client, options) = admin(settings).map_err(unread)?;
     let options = options.request_timeout(Some(within));
     let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
     let described = runtime::block_on(client.describe_configs(&wanted, &options));
-    let Ok(Ok(described)) = described else { return (Vec::new(), true) };
+    let described = described.map_err(|fault| fault.what)?.map_err(unread)?;
     // The library leaves the error of a topic out, and says that it has no configuration.
     let (seen, unseen): (Vec<ConfigResource>, Vec<_>) =
         described.into_iter().flatten().partition(|resource| !resource.entries.is_empty());
@@ -209,7 +211,7 @@ pub(super) fn topic_configs(
         OwnedResourceSpecifier::Topic(topic) => Some((topic.clone(), found)),
         _ => None,
     };
-    (seen.into_iter().filter_map(named).collect(), unseen.is_empty())
+    Ok((seen.into_iter().filter_map(named).collect(), unseen.is_empty()))
 }
 
 /// How many replicas each partition of a topic has, at least.

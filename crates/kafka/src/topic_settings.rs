@@ -41,7 +41,13 @@ pub(super) fn findings(
         return Vec::new();
     }
     let client = cluster::admin(kafka).ok();
-    let (configs, sees_all) = cluster::topic_configs(kafka, &all, WITHIN);
+    let (configs, sees_all) = match cluster::topic_configs(kafka, &all, WITHIN) {
+        Ok(read) => read,
+        Err(reason) => {
+            let text = format!("the settings of topics could not be read: {reason}");
+            return vec![Finding::warn("sink", text)];
+        }
+    };
     let mut found = Vec::new();
     if !sees_all {
         let text = "the settings of topics are not checked where the login may not see them (right DescribeConfigs)";

@@ -1,4 +1,6 @@
 use super::*;
+use crate::testing::cluster_with;
+use walrelay_base::finding::Level;
 
 const DEFAULTS: TopicSettings<'static> = TopicSettings {
     brokers: "kafka:9092",
@@ -76,4 +78,14 @@ fn dead_letters_must_be_kept() {
         true,
         &["compact"],
     );
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_told() {
+    // GIVEN a cluster that does not know the request
+    let (_cluster, settings) = cluster_with("topic");
+    let found = findings(&settings, &["topic"], None);
+    let [found] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(found.level, Level::Warn);
+    assert!(found.text.starts_with("the settings of topics could not be read: "), "{found:?}");
 }
