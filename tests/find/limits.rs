@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::producer::Producer as _;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
@@ -57,6 +58,21 @@ fn what_a_limit_or_retention_leaves_out_of_a_partition_is_said() {
     let removed =
         format!("older records of partition 0 of topic {NAME}: retention has removed them");
     assert_eq!((report.not_searched, count), (vec![removed], in_first - 1));
+}
+
+#[test]
+fn an_event_behind_an_open_transaction_of_another_producer_is_found() {
+    const NAME: &str = "find-behind-transaction";
+    create_topic(&brokers(), NAME, 1, &[]).unwrap();
+    let other = producer(&[("transactional.id", NAME)]);
+    other.init_transactions(LIMIT).unwrap();
+    other.begin_transaction().unwrap();
+    write(&other, NAME, 1..2);
+    write(&producer(&[]), NAME, 2..4);
+    let (report, count) = search(NAME, None, LIMIT);
+    assert_eq!(report.searched, [format!("partition 0 of topic {NAME}: 3 records")]);
+    assert_eq!((report.not_searched, count), (Vec::new(), 3));
+    other.abort_transaction(LIMIT).unwrap();
 }
 
 #[test]

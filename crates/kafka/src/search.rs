@@ -36,7 +36,7 @@ pub(super) fn search(
     if places.is_empty() {
         return report;
     }
-    let scan = match topic_reader::scan(settings) {
+    let scan = match topic_reader::uncommitted_scan(settings) {
         Ok(scan) => scan,
         Err(fault) => return SearchReport::not_possible(fault.what),
     };

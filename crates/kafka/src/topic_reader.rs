@@ -7,7 +7,7 @@
 //!
 //! A partition is shown up to the first record of a transaction that is open, by whomever. What the
 //! relay has published behind it would be taken for not stored, so such a partition is left out, too,
-//! unless the transaction ends soon.
+//! unless the transaction ends soon. A search is shown what is behind it.
 
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,9 @@ use walrelay_core::sink::kafka::fault::ANY_BROKER;
 use walrelay_sink::topic_reader::TopicReader;
 
 const GROUP: &str = "walrelay-topics";
+/// Only what a transaction of another producer has not taken back is in the topic.
+const COMMITTED: &[(&str, &str)] = &[("isolation.level", "read_committed")];
 const PROPERTIES: &[(&str, &str)] = &[
-    // What a transaction of another producer has taken back is not in the topic.
-    ("isolation.level", "read_committed"),
     ("fetch.wait.max.ms", "10"),
     // Read once, and then never again: little of it needs to wait in memory.
     ("queued.max.messages.kbytes", "8192"),
@@ -56,6 +56,12 @@ pub(super) fn open(settings: &KafkaSettings) -> Result<EndReader, Fault> {
 
 /// A scan for the ends of topics.
 pub(super) fn scan(settings: &KafkaSettings) -> Result<TopicScan, Fault> {
+    TopicScan::new(settings, GROUP, &[PROPERTIES, COMMITTED].concat())
+}
+
+/// A scan that also shows what is behind the first record of an open transaction. The relay's own
+/// records are in none.
+pub(super) fn uncommitted_scan(settings: &KafkaSettings) -> Result<TopicScan, Fault> {
     TopicScan::new(settings, GROUP, PROPERTIES)
 }
 
