@@ -25,7 +25,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// Short, because the reader waits; without an answer the topic is asked again later.
 const COUNT_WITHIN: Duration = Duration::from_millis(500);
 /// How often the cluster is asked whether it still answers, and which partitions have a leader, while
-/// no record comes and the end is not reached.
+/// the end does not come nearer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long partitions that have got a leader may take to tell their ends; then they are asked again.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(super) struct KafkaDeadLetterLog {
     end_reported: bool,
     counted_at: Instant,
     looked_at: Instant,
-    /// How long was waited since the last record, before the end.
+    /// How long was waited since the end has come nearer.
     silence: Duration,
 }
 
@@ -140,7 +140,7 @@ impl KafkaDeadLetterLog {
         self.unstarted.is_empty() && self.scan.is_read()
     }
 
-    /// No record has come for this time, and the end is not reached. Fails where the cluster does not
+    /// The end has not come nearer for this time. Fails where the cluster does not
     /// answer, and where it does and the silence lasts too long.
     fn stay_silent(&mut self, waited: Duration) -> Result<(), Fault> {
         self.silence += waited;
@@ -157,7 +157,9 @@ impl KafkaDeadLetterLog {
             return Ok(());
         }
         let (seconds, reason) = (SILENCE_MAX.as_secs(), self.silence_reason(&found));
-        let what = format!("no record of the dead-letter topic has come for {seconds} s: {reason}");
+        let what = format!(
+            "the end of the dead-letter topic has not come nearer for {seconds} s: {reason}"
+        );
         let describe = format!(
             "kafka-topics.sh --bootstrap-server {} --describe --topic {}",
             self.settings.brokers, self.topic
@@ -195,23 +197,25 @@ impl KafkaDeadLetterLog {
         Ok(())
     }
 
-    fn read(&mut self, deadline: Instant) -> Result<LogRead, Fault> {
+    /// Also whether this brings the end nearer.
+    fn read(&mut self, deadline: Instant) -> Result<(LogRead, bool), Fault> {
         loop {
             if self.is_read() && !self.end_reported {
                 self.end_reported = true;
-                return Ok(LogRead::End);
+                return Ok((LogRead::End, true));
             }
             let is_late = Instant::now() >= deadline;
             let entry = match self.scan.next(deadline) {
-                Ok(Scanned::Record(message) | Scanned::Later(message)) => Ok(Some(entry(&message))),
+                Ok(Scanned::Record(message)) => Ok(Some((entry(&message), true))),
+                Ok(Scanned::Later(message)) => Ok(Some((entry(&message), false))),
                 Ok(Scanned::Nothing) => Ok(None),
                 Err(error) => Err(error),
             };
-            if let Some(entry) = entry.map_err(|error| self.fault(&error))? {
-                return Ok(LogRead::Entry(entry));
+            if let Some((entry, is_nearer)) = entry.map_err(|error| self.fault(&error))? {
+                return Ok((LogRead::Entry(entry), is_nearer));
             }
             if is_late && (self.end_reported || !self.is_read()) {
-                return Ok(LogRead::Nothing);
+                return Ok((LogRead::Nothing, false));
             }
         }
     }
@@ -237,10 +241,12 @@ impl DeadLetterLog for KafkaDeadLetterLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let began = Instant::now();
         self.add_partitions().map_err(|error| self.fault(&error))?;
-        let read = self.read(began + patience)?;
-        match read {
-            LogRead::Nothing if !self.end_reported => self.stay_silent(began.elapsed())?,
-            _ => self.silence = Duration::ZERO,
+        let (read, is_nearer) = self.read(began + patience)?;
+        if is_nearer || self.end_reported {
+            self.silence = Duration::ZERO;
+        } else {
+            // What others write meanwhile does not end the silence: they may go on for ever.
+            self.stay_silent(began.elapsed())?;
         }
         Ok(read)
     }

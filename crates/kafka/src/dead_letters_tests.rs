@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use walrelay_sink::broker::UNREACHABLE;
 
 use super::*;
-use crate::testing::{Cluster, cluster_with};
+use crate::testing::{Cluster, cluster_with, write};
 
 const TOPIC: &str = "dead";
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,6 +50,33 @@ fn a_partition_without_a_leader_is_a_silence_of_a_broker_that_answers() {
     assert!(began.elapsed() >= SILENCE_MAX, "{:?}", began.elapsed());
     assert_eq!((fault.code, fault.may_pass), (SILENT, true), "{fault}");
     assert!(fault.what.ends_with("partition 1 of dead without a leader"), "{fault}");
+}
+
+#[test]
+fn what_is_written_meanwhile_does_not_end_the_silence() {
+    let (cluster, settings) = cluster();
+    cluster.partition_leader(TOPIC, 1, None).unwrap();
+    let (mut log, began) = (open(&settings), Instant::now());
+    let (is_over, mut records) = (AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                write(&settings, TOPIC);
+            }
+        });
+        let fault = loop {
+            match log.next(PATIENCE) {
+                Ok(read) => records += usize::from(read != LogRead::Nothing),
+                Err(fault) => break fault,
+            }
+            if began.elapsed() > 4 * SILENCE_MAX {
+                break Fault::new(Exit::Failed, "late", "", "", "");
+            }
+        };
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(fault.code, SILENT, "{fault}");
+    });
+    assert!(began.elapsed() >= SILENCE_MAX && records > 3, "{records}");
 }
 
 #[test]

@@ -14,9 +14,15 @@ pub(super) fn cluster_with(topic: &str) -> (Cluster, KafkaSettings) {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic(topic, 2, 1).unwrap();
     let brokers = cluster.bootstrap_servers();
+    let settings = KafkaSettings { brokers, ..KafkaSettings::default() };
+    write(&settings, topic);
+    (cluster, settings)
+}
+
+/// Writes a record to the first partition.
+pub(super) fn write(settings: &KafkaSettings, topic: &str) {
     let producer: BaseProducer =
-        ClientConfig::new().set("bootstrap.servers", &brokers).create().unwrap();
+        ClientConfig::new().set("bootstrap.servers", &settings.brokers).create().unwrap();
     producer.send(BaseRecord::<str, str>::to(topic).partition(0).payload("one")).unwrap();
     producer.flush(ANSWER_WITHIN).unwrap();
-    (cluster, KafkaSettings { brokers, ..KafkaSettings::default() })
 }
