@@ -124,13 +124,11 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics], is_source_sound: bool) 
     if is_sound(&found) && config.delivery.on_dead_letter == OnDeadLetter::ParkKey {
         let unreadable = tail::inspect(&*config.sink, &config.dead_letter).err();
         found.extend(unreadable.map(|fault| match fault.may_pass {
-            true => Finding::warn(
-                "sink",
-                format!(
-                    "whether the dead-letter topic can be read is not known: {}; {}",
-                    fault.what, fault.mend
-                ),
-            ),
+            true => {
+                let (what, mend) = (&fault.what, fault.mend.replace('\n', "; "));
+                let unknown = "whether the dead-letter topic can be read is not known";
+                Finding::warn("sink", format!("{unknown}: {what}; {mend}"))
+            }
             false => Finding::fail(fault),
         }));
     }
