@@ -17,7 +17,7 @@ fn open(settings: &KafkaSettings) -> KafkaDeadLetterLog {
     KafkaDeadLetterLog::open(settings, TOPIC, &ReadFrom::Beginning).ok().unwrap()
 }
 
-/// What is read until something other than [`LogRead::Nothing`].
+/// Reads until the outcome is not [`LogRead::Nothing`].
 fn next(log: &mut KafkaDeadLetterLog) -> Result<LogRead, Fault> {
     loop {
         match log.next(PATIENCE) {

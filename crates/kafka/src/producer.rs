@@ -103,7 +103,7 @@ pub(super) struct KafkaProducer {
     login: Option<SaslLogin>,
     certificates: CertificateFiles,
     batch_bytes_max: usize,
-    /// Of the first event.
+    /// Asks for the topic of the first event.
     hurry: Option<Hurry>,
     confirmed_any: bool,
     /// The configured ones.

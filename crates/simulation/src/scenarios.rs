@@ -83,7 +83,7 @@ pub enum Scenario {
     Suspensions,
     /// Relays take the slot from each other until no trace fits, and one is asked to stop.
     TracesUsedUp,
-    /// What a relay has for RabbitMQ waits, and its peer publishes.
+    /// Events wait in the RabbitMQ sink of a relay, and its peer publishes.
     WaitsInSink,
     /// Restores, and other transactions where others were that a relay has received.
     HistoryAnew,
@@ -266,7 +266,7 @@ impl Scenario {
             Scenario::StopsInFlight => script.stops_in_flight(&mut stage),
             Scenario::Suspensions => script.suspensions(&mut stage),
             Scenario::TracesUsedUp => script.traces_used_up(&mut stage),
-            Scenario::WaitsInSink => script.waits_in_sink(&mut stage),
+            Scenario::WaitsInSink => script.wait_in_sink(&mut stage),
             Scenario::HistoryAnew => script.history_anew(&mut stage),
             Scenario::SlotSetBack => script.slot_set_back(&mut stage),
             Scenario::KafkaTroubles => script.kafka_troubles(&mut stage),

@@ -192,7 +192,7 @@ impl Script<'_> {
         self.at_once(Act::Start(Who::Holder));
     }
 
-    pub(super) fn waits_in_sink(&mut self, stage: &mut Stage) {
+    pub(super) fn wait_in_sink(&mut self, stage: &mut Stage) {
         self.two_relays(stage, SinkKind::Rabbitmq);
         let kind = [FaultKind::AmqpSocketFull, FaultKind::BrokerAlarm][self.below(2) as usize];
         self.at_once(Act::Fault(kind));

@@ -5,16 +5,14 @@ use std::time::Instant;
 
 use super::session::{self, Continuation, KnownSlot, SessionStart};
 use super::{Connection, SlotFeed};
-use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::relay::control::{OpenedSession, SystemTimeline, Walsender};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::feed::Downstream;
-use crate::relay::state_file::marks::{MarkRing, SlotSession};
+use crate::relay::state_file::marks::SlotSession;
 use crate::source::server::ServerRun;
-use crate::source::sightings::Sightings;
 use crate::source::stream::Stream;
 
 impl SlotFeed {
@@ -171,7 +169,7 @@ impl SlotFeed {
     }
 
     pub(super) fn has_seen_peer(&self, down: &Downstream) -> bool {
-        remembers_peer(&down.admitter.state_file.marks, &self.sightings, self.clock.now())
+        session::remembers_peer(&down.admitter.state_file.marks, &self.sightings, self.clock.now())
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
@@ -184,9 +182,4 @@ impl SlotFeed {
         let follows = is_behind || *slot_confirmed > ours || may_have_held;
         follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
-}
-
-/// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
-pub(super) fn remembers_peer(marks: &MarkRing, sightings: &Sightings, now: Moment) -> bool {
-    marks.remembers_peer(now.unix_us) || sightings.remembers_peer(now.instant)
 }

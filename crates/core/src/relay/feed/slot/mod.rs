@@ -355,7 +355,7 @@ impl Feed for SlotFeed {
                 }
                 PacketOutcome::NoTraceFits => {
                     let marks = &admission.admitter.state_file.marks;
-                    let has_peer = adopt::remembers_peer(marks, &self.sightings, clock.now());
+                    let has_peer = session::remembers_peer(marks, &self.sightings, clock.now());
                     if has_peer && self.trace.is_unseen(now) {
                         self.hold = Some(IntakeHold::TraceAwaited);
                         self.hold(now);

@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
+use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
+use crate::relay::state_file::marks::MarkRing;
 use crate::source::progress::{self, OwnPositions, TRACE_BYTES_MAX};
 use crate::source::server::ServerRun;
 use crate::source::settings::SourceSettings;
+use crate::source::sightings::Sightings;
 use crate::source::stream::{Stream, StreamError};
 
 /// How long the server may take to answer CopyDone.
@@ -241,6 +244,11 @@ pub(super) fn confirm_over_sql(
             "the final position could not be reported: what was confirmed since the last report is published again at the next start"
         ),
     }
+}
+
+/// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
+pub(super) fn remembers_peer(marks: &MarkRing, sightings: &Sightings, now: Moment) -> bool {
+    marks.remembers_peer(now.unix_us) || sightings.remembers_peer(now.instant)
 }
 
 #[cfg(test)]
