@@ -1,6 +1,6 @@
 //! The dead letters of the events that are looked for, in one reading of the log.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::event::{EventLetter, EventSighting, TRACEPARENT};
 use super::request::{Wanted, WantedSpellings};
@@ -30,11 +30,11 @@ pub(super) fn letters(
     let mut report = SearchReport::default();
     let mut records = 0;
     let mut is_cut = false;
-    let mut silence = Duration::ZERO;
+    let mut heard_at = Instant::now();
     let silent = format!("the broker has sent none for {} s", SILENCE_MAX.as_secs());
     let name = &topic.address.topic;
     loop {
-        let is_silent = (silence >= SILENCE_MAX).then_some(silent.as_str());
+        let is_silent = (heard_at.elapsed() >= SILENCE_MAX).then_some(silent.as_str());
         if let Some(limit) = limits.reached().or(is_silent) {
             let what = format!(
                 "the rest of the dead letters in {name}, after {}",
@@ -49,9 +49,9 @@ pub(super) fn letters(
                 report.searched.push(format!("dead letters in {name}: {records}"));
                 break;
             }
-            LogRead::Nothing => silence += PATIENCE,
+            LogRead::Nothing => {}
             LogRead::Entry(record) => {
-                silence = Duration::ZERO;
+                heard_at = Instant::now();
                 records += 1;
                 if !is_about(&record, wanted) {
                     continue;

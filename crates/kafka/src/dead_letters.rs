@@ -29,6 +29,8 @@ const COUNT_WITHIN: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long partitions that have got a leader may take to tell their ends; then they are asked again.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// The same for one of them, after that was too short for all.
+const END_WITHIN: Duration = Duration::from_millis(500);
 /// Partitions that a fault names.
 const NAMED_MAX: usize = 10;
 const SILENCE_MAX: Duration = if cfg!(test) { Duration::from_secs(3) } else { log::SILENCE_MAX };
@@ -105,9 +107,7 @@ impl KafkaDeadLetterLog {
     }
 
     fn look(&mut self) -> KafkaResult<Vec<DescribedPartition>> {
-        let found = self.scan.partitions(&self.topic, ANSWER_WITHIN);
-        self.looked_at = Instant::now();
-        found
+        self.scan.partitions(&self.topic, ANSWER_WITHIN)
     }
 
     /// Begins to read the partitions that have a leader by now. Where their ends cannot be told in
@@ -122,16 +122,28 @@ impl KafkaDeadLetterLog {
         if ids.is_empty() {
             return Ok(());
         }
-        match self.scan.ranges(&self.topic, &ids, self.from, Instant::now() + within) {
+        if self.start_group(&ids, within)? {
+            return Ok(());
+        }
+        // One of them keeps the others from being read.
+        for id in ids {
+            self.start_group(&[id], END_WITHIN)?;
+        }
+        Ok(())
+    }
+
+    /// False where the ends of these partitions were not told in time.
+    fn start_group(&mut self, ids: &[i32], within: Duration) -> KafkaResult<bool> {
+        match self.scan.ranges(&self.topic, ids, self.from, Instant::now() + within) {
             Ok(ranges) => {
                 self.scan.add_ranges(&ranges)?;
                 self.unstarted.retain(|id| !ids.contains(id));
-                Ok(())
+                Ok(true)
             }
             Err(error) if ends_reading(&error) => Err(error),
             Err(error) => {
                 tracing::debug!(%error, topic = self.topic, "asking for the ends again");
-                Ok(())
+                Ok(false)
             }
         }
     }
@@ -148,10 +160,14 @@ impl KafkaDeadLetterLog {
         if !is_over && (self.silence < LOOK_INTERVAL || self.looked_at.elapsed() < LOOK_INTERVAL) {
             return Ok(());
         }
+        let began = Instant::now();
         let looked = self.look().and_then(|found| {
             self.start_partitions(&found, ENDS_WITHIN)?;
             Ok(found)
         });
+        // A leader that does not answer has taken this time.
+        self.silence += began.elapsed();
+        self.looked_at = Instant::now();
         let found = looked.map_err(|error| self.fault(&error))?;
         if !is_over || self.is_read() {
             return Ok(());

@@ -53,6 +53,8 @@ pub(super) struct SlotHistory {
     last: Option<LastLook>,
     /// When a peer was last seen to hold the slot, if nobody else has held it since.
     peer_at: Option<Instant>,
+    /// The last position of a relay at which the slot was seen.
+    signed: Lsn,
     /// The last sight before this session was requested: it may have ended before its first look.
     before: LastSight,
 }
@@ -105,6 +107,8 @@ pub struct Seen {
     pub peer_may_have_held: bool,
     /// It was seen to hold the slot.
     pub peer_held: bool,
+    /// The last position of a relay at which the slot was seen: its own ones are to be others. Zero for none.
+    pub signed: Lsn,
 }
 
 /// Who moved the slot, as far as it was seen. Not a peer.
@@ -125,6 +129,7 @@ impl SlotHistory {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
+            signed: self.signed,
             before: self.last_sight(),
             ours,
             held,
@@ -135,6 +140,7 @@ impl SlotHistory {
     /// The next looks run on a new connection, to this place.
     pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
+            self.signed = Lsn::ZERO;
             self.begin(Lsn::ZERO, None);
             // Its positions are of no use here, but it is still there.
             let peer_at = self.before.peer_at.filter(|_| !on(Mutant::PeerForgottenAfterFailover));
@@ -163,6 +169,9 @@ impl SlotHistory {
         self.peer_held |= holder.is_some_and(|it| it.peer);
         self.peer_may_have_held |= self.peer_held;
         self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
+        // A peer may have come and gone meanwhile, and have found no position for a trace.
+        let had_no_trace = progress::is_last_of_block(slot.confirmed_flush);
+        self.peer_may_have_held |= had_no_trace && self.was_out_of_sight(now) && self.had_peer(now);
         self.peer_may_have_held |= !self.is_same_run(slot) && self.had_peer(now);
         if let Some(peers) = self.peers.as_mut().filter(|_| holder.is_some_and(|it| it.peer)) {
             // Postgres has crashed, and the peer has begun again where that has put the slot.
@@ -178,6 +187,9 @@ impl SlotHistory {
                 }
                 Err(mover) => self.mover = Some(mover),
             }
+        }
+        if progress::is_trace(slot.confirmed_flush) {
+            self.signed = slot.confirmed_flush;
         }
         let (holder, decoded, run) = (holder.cloned(), slot.decoded, slot.run.clone());
         if let Some(holder) = &holder {
@@ -244,12 +256,15 @@ impl SlotHistory {
     /// free for it: the latter counts only where the slot was out of sight for long, because a standby
     /// relay is there at every new session.
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
-        let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
-        let was_out_of_sight = self.last_sight().judged_at.is_none_or(unseen);
         slot.confirmed_flush > self.ours
             || !self.is_same_run(slot)
-            || was_out_of_sight
+            || self.was_out_of_sight(now)
             || self.is_unsigned_since_held(slot)
+    }
+
+    fn was_out_of_sight(&self, now: Instant) -> bool {
+        let is_long_ago = |at| now.saturating_duration_since(at) > GAP_MAX;
+        self.last_sight().judged_at.is_none_or(is_long_ago)
     }
 
     /// Whether the slot has moved since this relay was seen to hold it, to a position that any relay reports
@@ -310,6 +325,7 @@ impl SlotHistory {
             mover,
             peer_may_have_held: self.peer_may_have_held,
             peer_held: self.peer_held,
+            signed: self.signed,
         }
     }
 }

@@ -169,6 +169,26 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
 }
 
 #[test]
+fn where_no_trace_fits_a_peer_that_has_come_and_gone_may_have_held_the_slot() {
+    let judged = |position: u64, peer_before: Option<u64>, unseen: u64| {
+        let (mut history, start) = history();
+        let at = start + Duration::from_secs(100);
+        let peer_at = peer_before.map(|before| at - Duration::from_secs(before));
+        let confirmed_flush = Lsn::from_wire(position);
+        let held = Sighting { confirmed: confirmed_flush, ..held(at, peer_at) };
+        history.begin(confirmed_flush, Some(held));
+        let look = HeldSlot { confirmed_flush, ..slot(0, None) };
+        history.look(&look, at + Duration::from_secs(unseen));
+        history.end(&place(1)).peer_may_have_held
+    };
+    assert!(judged(807, Some(60), 11));
+    // It would have left a trace, or this relay would have seen it, or there is none.
+    assert!(!judged(806, Some(60), 11));
+    assert!(!judged(807, Some(60), 9));
+    assert!(!judged(807, None, 11));
+}
+
+#[test]
 fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decoded() {
     let decoded = |count| HeldSlot { decoded: Some(count), ..slot(150, None) };
     let judged = |peer_before: Option<u64>, run: ServerRun, look: HeldSlot| {

@@ -48,9 +48,12 @@ impl Signature {
         self.0
     }
 
-    /// Another one if the position has this one.
-    pub fn unlike(self, position: Lsn) -> Signature {
-        if self.is_on(position) { Signature::drawn(self.0) } else { self }
+    /// Another one if one of the positions has this one.
+    #[must_use]
+    pub fn unlike(self, positions: [Lsn; 2]) -> Signature {
+        let is_free = |it: &Signature| !positions.iter().any(|position| it.is_on(*position));
+        let mut others = (0..=positions.len() as u64).map(|next| Signature::drawn(self.0 + next));
+        if is_free(&self) { self } else { others.find(is_free).unwrap_or(self) }
     }
 
     pub fn is_on(self, position: Lsn) -> bool {
@@ -124,6 +127,11 @@ impl OwnPositions {
 /// Whether no record ends at a position of a slot: a relay has reported it, or left it as its trace.
 pub fn is_trace(position: Lsn) -> bool {
     !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
+}
+
+/// Whether a record may begin right behind the position, so that no trace fits in between. Only traces are left there.
+pub fn is_last_of_block(position: Lsn) -> bool {
+    position.to_wire() % RECORD_ALIGNMENT == RECORD_ALIGNMENT - 1
 }
 
 #[derive(Debug, Default)]

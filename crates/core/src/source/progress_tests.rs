@@ -53,11 +53,11 @@ fn what_a_process_reports_of_a_transaction_is_within_its_commit_record() {
     for signature in signatures() {
         assert!(signature.is_on(signature.sign(commit, end)));
         // AND a peer finds a position for its trace also where the next commit record follows at once
-        assert!(signature.unlike(lsn(800)).trace(signature.sign(commit, end), end).is_some());
+        assert!(signature.unlike([lsn(800); 2]).trace(signature.sign(commit, end), end).is_some());
         // WHEN another process reports the same transaction THEN its position is another one
-        let other = signature.unlike(signature.sign(commit, end));
+        let other = signature.unlike([signature.sign(commit, end), lsn(801)]);
         assert_ne!(other.sign(commit, end), signature.sign(commit, end));
-        assert_eq!(other.unlike(signature.sign(commit, end)), other);
+        assert_eq!(other.unlike([signature.sign(commit, end), lsn(801)]), other);
         assert!(signature.sign(commit, lsn(803)) > commit);
     }
     assert_eq!(Signature::default().sign(commit, end), end);

@@ -139,7 +139,7 @@ impl fmt::Display for StateReason {
                     IntakeHold::TopicUnread => ": the end of a topic is still being read",
                     IntakeHold::CatalogUnread => ": the catalog of Postgres is still being read",
                     IntakeHold::TraceAwaited => {
-                        ": the slot does not show this relay's position yet"
+                        ": another relay may not have noticed yet that this one has the slot"
                     }
                     _ => ": the dead-letter topic is still being read",
                 };

@@ -7,6 +7,7 @@ use crate::checker::number;
 use crate::options::SinkKind;
 use crate::postgres::{Event, KEYS, TOPICS};
 use walrelay_core::base::lock::locked;
+use walrelay_core::health::IntakeHold;
 
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.
@@ -118,8 +119,13 @@ impl World {
             && now_us >= self.refuses_until_us
             && self.rabbitmq.is_prompt(now_us);
         let is_stopping = self.asked[relay].is_some();
-        let runs = self.processes[relay].is_some() && now_us >= self.frozen_until_us[relay];
-        (is_published && !is_cut && is_well && runs && !is_stopping).then_some(relay)
+        let process = self.processes[relay].as_ref()?;
+        let is_awake = now_us >= self.frozen_until_us[relay];
+        // It shows that it waits until another relay must have noticed its session.
+        let hold = locked(&process.shown).pass.hold;
+        let waits_for_peer = self.machines.len() > 1 && hold == Some(IntakeHold::TraceAwaited);
+        (is_published && !is_cut && is_well && is_awake && !is_stopping && !waits_for_peer)
+            .then_some(relay)
     }
 
     /// The oldest event that is not settled, not behind an event of its key that is, and not for a

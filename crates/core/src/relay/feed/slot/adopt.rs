@@ -70,7 +70,7 @@ impl SlotFeed {
         self.replication.start_at(floor, start.known, until_us, opened.looked_unix_us, seen);
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
-            self.replication.sign_unlike(opened.slot_confirmed);
+            self.replication.sign_unlike([opened.slot_confirmed, opened.seen.signed]);
         } else if !on(Mutant::TraceNotRepeated) {
             // A Postgres that has crashed may not have the trace any more.
             let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);

@@ -57,6 +57,8 @@ pub struct SlotFeed {
     stall: StallDetector,
     lease: SessionLease,
     trace: TraceCheck,
+    /// Postgres has ended the stream for this reason, and nothing that came before may be published.
+    refused: Option<Fault>,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
     /// The relay stops: no further session is requested.
@@ -107,6 +109,7 @@ impl SlotFeed {
             stall: StallDetector::new(database.walsender(), source.stall_timeout),
             lease: SessionLease::new(database.walsender(), now),
             trace: TraceCheck::new(database.walsender(), now),
+            refused: None,
             withdrawal: None,
             is_closing: false,
             sessions: Some(database.sessions()),
@@ -146,7 +149,12 @@ impl SlotFeed {
             return false;
         }
         let error = stream.find_error(now);
-        if error.is_some_and(|error| self.fault_of(&error).is_some()) {
+        if let Some(fault) = error.and_then(|error| self.fault_of(&error)) {
+            if self.trace.is_without() {
+                // None of it may be published, and the next session would end before that changes.
+                self.refused = Some(fault);
+                return false;
+            }
             // Every further session would end there, too, and so would that of any other relay: what
             // comes before is published, as far as it was received.
             self.trace.give_up();
@@ -310,6 +318,9 @@ impl Feed for SlotFeed {
         now: Instant,
         closing: bool,
     ) -> Result<bool, Fault> {
+        if let Some(fault) = self.refused.take() {
+            return self.stopped(fault);
+        }
         self.hold = self.held_intake(down);
         let Downstream { admitter, policy, driver, meter, read_at, clock, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
@@ -356,7 +367,7 @@ impl Feed for SlotFeed {
                 PacketOutcome::NoTraceFits => {
                     let marks = &admission.admitter.state_file.marks;
                     let has_peer = session::remembers_peer(marks, &self.sightings, clock.now());
-                    if has_peer && self.trace.is_unseen(now) {
+                    if has_peer && self.trace.is_unnoticed(now) {
                         self.hold = Some(IntakeHold::TraceAwaited);
                         self.hold(now);
                         return Ok(false);

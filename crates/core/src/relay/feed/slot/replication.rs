@@ -30,6 +30,9 @@ use crate::source::progress::{OwnPositions, Progress, Signature};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
+/// A publication of all tables may have any number of tables with the columns of an outbox.
+const UNCONFIGURED_MAX: u32 = 10;
+
 /// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOutcome {
@@ -77,6 +80,8 @@ pub struct Replication {
     catalog_is_fresh: bool,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
+    /// The number of tables that were named because they are published and not configured.
+    unconfigured: u32,
     /// The signature of this process.
     signature: Signature,
     source: SourceSettings,
@@ -102,15 +107,16 @@ impl Replication {
             catalog: Catalog::default(),
             catalog_is_fresh: false,
             untraced: None,
+            unconfigured: 0,
             signature,
             source: source.clone(),
             last_notice: String::new(),
         })
     }
 
-    /// This relay takes a slot that another one has left at this position.
-    pub fn sign_unlike(&mut self, position: Lsn) {
-        self.signature = self.signature.unlike(position);
+    /// This relay takes a slot that another one has left at one of these positions.
+    pub fn sign_unlike(&mut self, positions: [Lsn; 2]) {
+        self.signature = self.signature.unlike(positions);
     }
 
     pub fn signature(&self) -> Signature {
@@ -451,8 +457,9 @@ impl Replication {
                 table = relation.qualified_name(),
                 "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
             );
-        } else if !self.outboxes.was_ignored(relation.oid) {
-            tracing::warn!(
+        } else if self.unconfigured < UNCONFIGURED_MAX && !self.outboxes.was_ignored(relation.oid) {
+            self.unconfigured += 1;
+            tracing::info!(
                 code = "outbox.table-not-configured",
                 table = relation.qualified_name(),
                 help = "add it to the configuration of every relay of the slot, or take it out of the publication (docs/outbox.md, Adding a table)",

@@ -17,8 +17,13 @@ fn place(system_id: &str, timeline: u32) -> SystemTimeline {
 /// A session of system 7 on timeline 1, whose slot stands at a position, and where the WAL ends at 800.
 fn opened(slot_confirmed: u64) -> OpenedSession {
     let now = Instant::now();
-    let seen =
-        Seen { peers: None, mover: Mover::Unseen, peer_may_have_held: false, peer_held: false };
+    let seen = Seen {
+        peers: None,
+        mover: Mover::Unseen,
+        peer_may_have_held: false,
+        peer_held: false,
+        signed: Lsn::ZERO,
+    };
     OpenedSession {
         wire: Box::new(Backlog::of(b"")),
         walsender: walsender(1),

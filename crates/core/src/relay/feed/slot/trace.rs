@@ -20,8 +20,8 @@ use crate::source::walsender::Activity;
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// The same when it accepts no connection, or knows no such walsender.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A session of this age was seen by every peer that looks at the slot, and the others count it as out of sight.
-const SEEN_AFTER: Duration = GAP_MAX.saturating_add(Duration::from_secs(2));
+/// A session of this age was seen by every peer that looks at the slot; to the others the slot was out of sight.
+const NOTICED_AFTER: Duration = GAP_MAX.saturating_add(Duration::from_secs(2));
 /// A relay whose stream is in order does not wait longer for an answer over SQL.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -67,16 +67,28 @@ impl TraceCheck {
         (self.awaited, self.ask_at) = (Some((trace, now)), now);
     }
 
-    /// There is no position for a trace. Whether a peer may not have seen this session yet.
-    pub(super) fn is_unseen(&mut self, now: Instant) -> bool {
+    /// There is no position for a trace. Whether a peer may not have noticed this session yet.
+    pub(super) fn is_unnoticed(&mut self, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.connected_at);
-        self.is_without = age <= SEEN_AFTER && !on(Mutant::NoTraceNotAwaited);
+        let is_unnoticed = age <= NOTICED_AFTER && !on(Mutant::NoTraceNotAwaited);
+        if is_unnoticed && !self.is_without {
+            tracing::info!(
+                wait_ms = (NOTICED_AFTER - age).as_millis() as u64,
+                "the slot has no position by which this relay could mark it: waiting until another relay must have noticed this session"
+            );
+        }
+        self.is_without = is_unnoticed;
+        is_unnoticed
+    }
+
+    /// Whether it waits until peers must have noticed the session.
+    pub(super) fn is_without(&self) -> bool {
         self.is_without
     }
 
     /// Whether a trace is not known to have arrived; asks Postgres then.
     pub(super) fn is_awaited(&mut self, now: Instant) -> bool {
-        if self.is_without && self.is_unseen(now) {
+        if self.is_without && self.is_unnoticed(now) {
             return true;
         }
         let awaited = self.awaited.filter(|_| !on(Mutant::TraceNotAwaited));

@@ -73,15 +73,15 @@ fn where_none_fits_the_session_must_have_lasted_until_peers_have_noticed() {
     check.connected(walsender(7), began);
     assert!(!check.is_awaited(began));
     // GIVEN a slot without a free position THEN it waits, and asks Postgres for nothing
-    assert!(check.is_unseen(began));
-    assert!(check.is_awaited(began + SEEN_AFTER));
+    assert!(check.is_unnoticed(began));
+    assert!(check.is_awaited(began + NOTICED_AFTER));
     assert!(end.requests.try_recv().is_err());
-    let late = began + SEEN_AFTER + Duration::from_millis(1);
-    assert!(!check.is_awaited(late) && !check.is_unseen(late));
+    let late = began + NOTICED_AFTER + Duration::from_millis(1);
+    assert!(!check.is_awaited(late) && !check.is_unnoticed(late));
     // WHEN the session ends before THEN the next one begins to wait anew
-    assert!(check.is_unseen(began));
+    assert!(check.is_unnoticed(began));
     assert!(!check.session_ended());
     check.connected(walsender(8), late);
     assert!(!check.is_awaited(late));
-    assert!(check.is_unseen(late + SEEN_AFTER));
+    assert!(check.is_unnoticed(late + NOTICED_AFTER));
 }
