@@ -30,11 +30,11 @@ pub(super) fn letters(
     let mut report = SearchReport::default();
     let mut records = 0;
     let mut is_cut = false;
-    let mut heard_at = Instant::now();
+    let mut silence = Duration::ZERO;
     let silent = format!("the broker has sent none for {} s", SILENCE_MAX.as_secs());
     let name = &topic.address.topic;
     loop {
-        let is_silent = (heard_at.elapsed() >= SILENCE_MAX).then_some(silent.as_str());
+        let is_silent = (silence >= SILENCE_MAX).then_some(silent.as_str());
         if let Some(limit) = limits.reached().or(is_silent) {
             let what = format!(
                 "the rest of the dead letters in {name}, after {}",
@@ -43,15 +43,17 @@ pub(super) fn letters(
             report.not_searched.push(format!("{what}: {limit}"));
             break;
         }
+        let asked_at = Instant::now();
         match reader.next(PATIENCE)? {
             LogRead::End => {
                 let records = counted(records, "record");
                 report.searched.push(format!("dead letters in {name}: {records}"));
                 break;
             }
-            LogRead::Nothing => {}
+            // A leader that does not answer takes longer.
+            LogRead::Nothing => silence += asked_at.elapsed().max(PATIENCE),
             LogRead::Entry(record) => {
-                heard_at = Instant::now();
+                silence = Duration::ZERO;
                 records += 1;
                 if !is_about(&record, wanted) {
                     continue;
