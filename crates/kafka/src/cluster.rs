@@ -275,10 +275,12 @@ pub(super) fn without_leader(settings: &KafkaSettings, topic: &str, error: &Kafk
 }
 
 fn see_topic(settings: &KafkaSettings, topic: &str) -> String {
-    let brokers = &settings.brokers;
-    format!(
-        "see the broker's log, and kafka-topics.sh --bootstrap-server {brokers} --describe --topic {topic}"
-    )
+    format!("see the broker's log, and {}", describe_command(settings, topic))
+}
+
+/// The command that shows the leaders and replicas of a topic.
+pub(super) fn describe_command(settings: &KafkaSettings, topic: &str) -> String {
+    format!("kafka-topics.sh --bootstrap-server {} --describe --topic {topic}", settings.brokers)
 }
 
 pub(super) fn brokers_key(settings: &KafkaSettings) -> String {

@@ -176,10 +176,7 @@ impl KafkaDeadLetterLog {
         let what = format!(
             "the end of the dead-letter topic has not come nearer for {seconds} s: {reason}"
         );
-        let describe = format!(
-            "kafka-topics.sh --bootstrap-server {} --describe --topic {}",
-            self.settings.brokers, self.topic
-        );
+        let describe = cluster::describe_command(&self.settings, &self.topic);
         Err(Fault::new(Exit::Sink, SILENT, what, "the dead-letter topic", describe).passing())
     }
 

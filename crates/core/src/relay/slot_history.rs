@@ -170,8 +170,9 @@ impl SlotHistory {
         self.peer_may_have_held |= self.peer_held;
         self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
         // A peer may have come and gone meanwhile, and have found no position for a trace.
-        let had_no_trace = progress::is_last_of_block(slot.confirmed_flush);
-        self.peer_may_have_held |= had_no_trace && self.was_out_of_sight(now) && self.had_peer(now);
+        let is_without_room = progress::is_last_before_record(slot.confirmed_flush);
+        self.peer_may_have_held |=
+            is_without_room && self.was_out_of_sight(now) && self.had_peer(now);
         self.peer_may_have_held |= !self.is_same_run(slot) && self.had_peer(now);
         if let Some(peers) = self.peers.as_mut().filter(|_| holder.is_some_and(|it| it.peer)) {
             // Postgres has crashed, and the peer has begun again where that has put the slot.

@@ -130,7 +130,7 @@ pub fn is_trace(position: Lsn) -> bool {
 }
 
 /// Whether a record may begin right behind the position, so that no trace fits in between. Only traces are left there.
-pub fn is_last_of_block(position: Lsn) -> bool {
+pub fn is_last_before_record(position: Lsn) -> bool {
     position.to_wire() % RECORD_ALIGNMENT == RECORD_ALIGNMENT - 1
 }
 

@@ -39,6 +39,14 @@ impl Script<'_> {
         self.then(Until::Session(Who::Holder), Act::Wait);
     }
 
+    /// The relay sees Postgres again before its peer runs.
+    fn both_come_back(&mut self) {
+        self.at_once(Act::LosesReports(false));
+        self.after_rounds(4, Act::GoOn(Who::Holder));
+        self.then(Until::Rounds(100), Act::Start(Who::Peer));
+        self.at_once(Act::Start(Who::Holder));
+    }
+
     pub(super) fn peer_in_crash(&mut self, stage: &mut Stage) {
         self.two_relays(stage, SinkKind::Direct);
         if self.below(3) > 0 {
@@ -62,10 +70,7 @@ impl Script<'_> {
         if self.below(3) == 0 {
             self.at_once(Act::Fault(FaultKind::Stop));
         }
-        self.at_once(Act::LosesReports(false));
-        self.after_rounds(4, Act::GoOn(Who::Holder));
-        self.then(Until::Rounds(100), Act::Start(Who::Peer));
-        self.at_once(Act::Start(Who::Holder));
+        self.both_come_back();
     }
 
     pub(super) fn last_reports(&mut self, stage: &mut Stage) {
@@ -186,10 +191,7 @@ impl Script<'_> {
             self.at_once(Act::Fault(FaultKind::Stop));
         }
         self.at_once(Act::EndSessions);
-        self.at_once(Act::LosesReports(false));
-        self.after_rounds(4, Act::GoOn(Who::Holder));
-        self.then(Until::Rounds(100), Act::Start(Who::Peer));
-        self.at_once(Act::Start(Who::Holder));
+        self.both_come_back();
     }
 
     pub(super) fn wait_in_sink(&mut self, stage: &mut Stage) {

@@ -12,18 +12,18 @@ impl World {
             0..40 => 1,
             _ => 1 + below(&mut self.random, 6),
         };
-        self.commit_of(changes, false);
+        self.commit_of(changes, true);
     }
 
     /// Commits a transaction with so many changes: some of another table than the outbox, or all.
-    pub(super) fn commit_of(&mut self, changes: u64, all_other: bool) {
+    pub(super) fn commit_of(&mut self, changes: u64, has_events: bool) {
         let now = self.clock.unix_us();
         if !locked(&self.postgres).runs {
             return;
         }
         let mut all = Vec::with_capacity(changes as usize);
         for _ in 0..changes {
-            if all_other || self.chance(20) {
+            if !has_events || self.chance(20) {
                 all.push(Change::Other);
                 continue;
             }

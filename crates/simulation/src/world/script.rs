@@ -211,7 +211,7 @@ impl World {
                 locked(&self.postgres).loses_reports = loses;
             }
             Act::Commits(transactions) => (0..transactions).for_each(|_| self.commit()),
-            Act::Commit { changes, has_events } => self.commit_of(changes, !has_events),
+            Act::Commit { changes, has_events } => self.commit_of(changes, has_events),
             Act::Read(Reading::Fails) if !self.has_forgotten_marks() => {}
             Act::Read(reading) => locked(&self.broker).reading = reading,
             Act::TopicAnew if self.happens(FaultKind::TopicRecreated) => self.topic_anew(),

@@ -150,7 +150,7 @@ impl SlotFeed {
         }
         let error = stream.find_error(now);
         if let Some(fault) = error.and_then(|error| self.fault_of(&error)) {
-            if self.trace.is_without() {
+            if self.trace.has_no_position() {
                 // None of it may be published, and the next session would end before that changes.
                 self.refused = Some(fault);
                 return false;

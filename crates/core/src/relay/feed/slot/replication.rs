@@ -41,7 +41,7 @@ pub enum PacketOutcome {
     ReplyRequested,
     /// This position must be reported first, as a trace in the slot; offer it again then.
     TraceDue(Lsn),
-    /// No position is free for a trace, which must be seen to instead; offer it again then.
+    /// No position is free for a trace. Offer it again once another relay must have noticed this session.
     NoTraceFits,
     /// It was not taken in, and for now no other can be.
     Stopped(IntakeStop),

@@ -33,7 +33,7 @@ pub(super) struct TraceCheck {
     awaited: Option<(Lsn, Instant)>,
     connected_at: Instant,
     /// The slot has no position for a trace.
-    is_without: bool,
+    has_no_position: bool,
     is_asked: bool,
     ask_at: Instant,
     is_walsender_gone: bool,
@@ -46,7 +46,7 @@ impl TraceCheck {
             walsender: None,
             awaited: None,
             connected_at: now,
-            is_without: false,
+            has_no_position: false,
             is_asked: false,
             ask_at: now,
             is_walsender_gone: false,
@@ -71,24 +71,24 @@ impl TraceCheck {
     pub(super) fn is_unnoticed(&mut self, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.connected_at);
         let is_unnoticed = age <= NOTICED_AFTER && !on(Mutant::NoTraceNotAwaited);
-        if is_unnoticed && !self.is_without {
+        if is_unnoticed && !self.has_no_position {
             tracing::info!(
                 wait_ms = (NOTICED_AFTER - age).as_millis() as u64,
                 "the slot has no position by which this relay could mark it: waiting until another relay must have noticed this session"
             );
         }
-        self.is_without = is_unnoticed;
+        self.has_no_position = is_unnoticed;
         is_unnoticed
     }
 
     /// Whether it waits until peers must have noticed the session.
-    pub(super) fn is_without(&self) -> bool {
-        self.is_without
+    pub(super) fn has_no_position(&self) -> bool {
+        self.has_no_position
     }
 
     /// Whether a trace is not known to have arrived; asks Postgres then.
     pub(super) fn is_awaited(&mut self, now: Instant) -> bool {
-        if self.is_without && self.is_unnoticed(now) {
+        if self.has_no_position && self.is_unnoticed(now) {
             return true;
         }
         let awaited = self.awaited.filter(|_| !on(Mutant::TraceNotAwaited));
@@ -123,12 +123,12 @@ impl TraceCheck {
 
     /// The trace is awaited no longer.
     pub(super) fn give_up(&mut self) {
-        (self.awaited, self.is_without, self.is_walsender_gone) = (None, false, false);
+        (self.awaited, self.has_no_position, self.is_walsender_gone) = (None, false, false);
     }
 
     /// The session has ended. True if the trace may not have arrived.
     pub(super) fn session_ended(&mut self) -> bool {
-        (self.walsender, self.is_without) = (None, false);
+        (self.walsender, self.has_no_position) = (None, false);
         self.awaited.take().is_some()
     }
 }
