@@ -242,8 +242,7 @@ async fn source(config: &Config, wanted: Wanted<'_>, mode: Mode) -> Result<InitR
 }
 
 /// Faults with which every step would fail or be of no use.
-const HOPELESS: [&str; 4] =
-    ["source.version", "source.standby", "source.wal-level", "source.output-plugins"];
+const HOPELESS: [&str; 3] = ["source.standby", "source.wal-level", "source.output-plugins"];
 
 async fn planned(
     client: &Client,

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::missing;
-use super::sections::{
-    AdminSettings, ConfigFile, SourceMode, SourceSection, TOKEN_BYTES_MIN, path_of,
-};
+use super::sections::{AdminSettings, ConfigFile, SourceMode, SourceSection, path_of, token_fault};
 use crate::base::event::is_reserved_header;
 use crate::base::settings::{Origin, Path, Visit, name_of, units};
 use crate::base::template::{Part, Template};
@@ -287,12 +285,10 @@ impl Checks<'_> {
         }
     }
 
-    /// A short token can be guessed.
     fn token(&mut self) {
         let token = self.file.admin.token.as_ref();
-        if token.is_some_and(|token| token.expose().len() < TOKEN_BYTES_MIN) {
+        if let Some(what) = token.and_then(|token| token_fault(token.expose())) {
             let path = path_of!(ConfigFile.admin / AdminSettings.token);
-            let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
             self.bad_value(&path, &what, "make one: openssl rand -hex 32");
         }
     }

@@ -36,7 +36,7 @@ pub use build::{BrokerConfig, Config};
 pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
-pub(crate) use sections::TOKEN_BYTES_MIN;
+pub(crate) use sections::token_fault;
 pub use sections::{AdminSettings, LogSettings};
 pub use show::{show, show_json};
 

@@ -23,12 +23,12 @@ pub(crate) fn environment(tree: &mut Tree) {
         if OTHER_VARIABLES.contains(&&*name) || name.starts_with(DEVELOPER_PREFIX) {
             continue;
         }
-        let steps: Vec<String> = rest.split("__").map(str::to_lowercase).collect();
+        let steps: Vec<String> = rest.split("__").map(str::to_owned).collect();
         let origin = Origin::Variable(name.clone());
         match find(&steps, true) {
             Some(path) => assign(tree, path, &value, &origin),
             None if rest.contains("__") || is_key_but_for_underscores(rest) => {
-                let removed = removed::problem(&steps.join("."), &name, &origin);
+                let removed = removed::problem(&steps.join(".").to_lowercase(), &name, &origin);
                 tree.problems.push(removed.unwrap_or_else(|| unknown_variable(&name, &origin)));
             }
             None => {}
@@ -109,6 +109,7 @@ fn find(steps: &[String], is_variable: bool) -> Option<Path> {
     let mut path = Path::default();
     for (position, step) in steps.iter().enumerate() {
         path = match declared(&path)? {
+            Declared::Section if is_variable => path.child(&step.to_lowercase()),
             Declared::Section => path.child(step),
             Declared::Array => path.index(step.parse().ok().filter(|index| *index < 1000)?),
             Declared::Map(key) => {
@@ -116,8 +117,8 @@ fn find(steps: &[String], is_variable: bool) -> Option<Path> {
                 // A variable has no dots: client properties, which are secrets, have dots in their
                 // names, headers have underscores.
                 let name = match key.toml {
-                    Some('{') if is_variable => steps.join(".").replace('_', "."),
-                    _ if is_variable => steps.join("__"),
+                    Some('{') if is_variable => steps.join(".").to_lowercase().replace('_', "."),
+                    _ if is_variable => chosen_name(&steps.join("__")),
                     _ => steps.join("."),
                 };
                 return Some(path.child(&name)).filter(|_| !name.is_empty());
@@ -126,6 +127,14 @@ fn find(steps: &[String], is_variable: bool) -> Option<Path> {
         };
     }
     declared(&path).filter(|_| !path.is_root()).map(|_| path)
+}
+
+/// The end of a variable that a user chooses. Of a name in capitals alone nobody knows which of them are meant.
+fn chosen_name(end: &str) -> String {
+    match end.contains(char::is_lowercase) {
+        true => end.to_owned(),
+        false => end.to_lowercase(),
+    }
 }
 
 /// The steps of `a.b[0]."c.d"`.

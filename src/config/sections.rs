@@ -69,7 +69,19 @@ impl Choice for SourceMode {
 }
 
 /// A shorter token can be guessed.
-pub(crate) const TOKEN_BYTES_MIN: usize = 16;
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// Why no client can send a token, or anybody can guess it.
+pub(crate) fn token_fault(token: &str) -> Option<String> {
+    if token.len() < TOKEN_BYTES_MIN {
+        return Some(format!("the token has fewer than {TOKEN_BYTES_MIN} characters"));
+    }
+    // What is around a token in a header is not part of it.
+    let can_be_sent = token.bytes().all(|byte| byte.is_ascii_graphic());
+    let what =
+        "the token has a blank, a line end or a character that is not ASCII: no client can send it";
+    (!can_be_sent).then(|| what.to_owned())
+}
 
 settings! {
     #[derive(Clone, Debug)]

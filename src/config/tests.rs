@@ -281,6 +281,15 @@ fn flags_stand_over_the_environment_and_the_environment_over_the_file() {
 }
 
 #[test]
+fn a_name_of_a_users_choice_keeps_its_small_letters_in_a_variable() {
+    let variables =
+        [("WALRELAY_ROUTE__HEADERS__TenantId", "t"), ("WALRELAY_ROUTE__HEADERS__SHOP", "s")];
+    let Loaded { config, .. } = load_with(MINIMAL, &variables, &[]).unwrap();
+    let headers = &config.source.outboxes[0].route.headers;
+    assert_eq!(headers.keys().collect::<Vec<_>>(), ["TenantId", "shop"]);
+}
+
+#[test]
 fn a_replaced_value_is_not_complained_about() {
     let text = format!("{MINIMAL}[delivery]\nattempts_max = 0\n");
     assert!(load_with(&text, &[], &[]).is_err());
@@ -418,6 +427,7 @@ fn contradictions_are_refused() {
             "sink.rabbitmq.exchange: \"outbox.dlx\" is where dead letters go",
         ),
         ("[admin]\ntoken = \"c4n4ry\"", "config.bad-value", "fewer than 16 characters"),
+        ("[admin]\ntoken = \"c4n4ry of a long mine\"", "config.bad-value", "no client can send it"),
         ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),
         ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
         (

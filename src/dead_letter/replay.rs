@@ -303,7 +303,7 @@ impl<'a> Replay<'a> {
         for _ in 0..RECORDS_PER_STEP {
             match self.tail.next(Duration::ZERO)? {
                 LogRead::Entry(record) => {
-                    let change = self.index.apply(&record);
+                    let change = self.index.follow(&record);
                     if self.job.action == ReplayAction::Replay {
                         self.guard.check(&record, change, now.unix_us)?;
                     }

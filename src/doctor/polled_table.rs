@@ -245,6 +245,7 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let mut served = vec![
         ("claim", &values.pending, &columns.order),
         ("claim", &values.in_progress, &columns.locked_by),
+        ("walrelay outbox retry", &values.failed, &columns.failed_at),
     ];
     served.extend(cleans(polling).then_some(("clean-up", &values.published, &columns.created_at)));
     let missing = served.into_iter().filter(|(_, word, _)| !indexed(word));

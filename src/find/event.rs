@@ -185,6 +185,8 @@ pub(crate) struct FoundEvent {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
     pub(crate) row: Option<OutboxRow>,
+    /// Rows of two tables have the id, and nothing tells which of them a record or a dead letter is of.
+    pub(crate) is_of_two_tables: bool,
     /// The LSN of the commit record.
     pub(crate) lsn: Option<Lsn>,
     pub(crate) commit_unix_us: Option<i64>,
@@ -233,6 +235,9 @@ impl FoundEvent {
     }
 
     pub(crate) fn judge(&mut self, slot: Option<&SlotPosition>, read: Completeness) {
+        if self.is_of_two_tables {
+            return;
+        }
         self.slot_passed = slot.and_then(|slot| slot.has_passed(self));
         (self.state, self.reason) = self.verdict(slot, read);
     }

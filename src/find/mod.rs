@@ -89,7 +89,8 @@ impl EventFinder {
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let wanted = WantedSpellings { typed: &request.wanted, bytes: &spellings };
-        let (letters, read) = self.letters(&wanted, letters_from(&rows, from_unix_us), limits);
+        let letters_from = letters_from(request, &rows, from_unix_us);
+        let (letters, read) = self.letters(&wanted, letters_from, limits);
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
         let mut filter = RecordFilter::new(&wanted);
@@ -196,8 +197,13 @@ fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
 }
 
 /// Where the reading of dead letters begins: none of a row that was found may be left out, however old
-/// the row is, or the row would count as published.
-fn letters_from(rows: &[OutboxRow], from_unix_us: i64) -> ReadFrom {
+/// the row is, or the row would count as published. How old an event is whose row was not found, is not
+/// known.
+fn letters_from(request: &FindRequest, rows: &[OutboxRow], from_unix_us: i64) -> ReadFrom {
+    let is_of_id = matches!(request.wanted, Wanted::Id(_)) && !request.since_is_given;
+    if rows.is_empty() && is_of_id {
+        return ReadFrom::Beginning;
+    }
     let from =
         rows.iter().try_fold(from_unix_us, |from, row| Some(from.min(row.oldest_unix_us()?)));
     from.map_or(ReadFrom::Beginning, ReadFrom::Time)

@@ -50,6 +50,7 @@ impl FindReport {
                 let (id, table) = (row.id, row.table);
                 let another = format!("another row of event {id} in {table}: one row is shown");
                 self.not_searched.push(another);
+                event.is_of_two_tables |= event.row.as_ref().is_some_and(|row| row.table != table);
                 continue;
             }
             event.key = row.key.as_deref().map(shown);
@@ -97,6 +98,7 @@ impl FindReport {
                 "committed_at": row.committed_unix_us.map(rfc3339),
                 "created_at": row.created_unix_us.map(rfc3339),
                 "status": row.polled.as_ref().map(|polled| &polled.status),
+                "failure_reason": row.polled.as_ref().map(|polled| &polled.failure_reason),
             })
         });
         let published = event.records.iter().map(|record| {

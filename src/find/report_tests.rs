@@ -46,6 +46,16 @@ fn what_is_known_of_an_event_comes_together() {
 }
 
 #[test]
+fn the_state_of_an_event_of_which_two_tables_have_the_id_is_not_known() {
+    let of_other = OutboxRow { table: "public.invoices".to_owned(), ..row("a", 2) };
+    let mut report = FindReport::default();
+    report.add(vec![row("a", 1), of_other], Vec::new(), vec![record("a", 1)], ALL);
+    assert!(!report.is_known());
+    let conclusion = "state: whether it was published is not known";
+    assert!(report.events_json()[0]["text"].to_string().contains(conclusion));
+}
+
+#[test]
 fn the_newest_events_are_shown_and_the_rest_is_said() {
     let rows = (0..EVENTS_MAX as i64 + 3).map(|n| row(&format!("e{n:03}"), n)).collect();
     let mut report = FindReport::default();

@@ -32,13 +32,26 @@ fn dead_letters_are_read_from_the_oldest_row_on_and_all_of_them_if_its_time_is_n
         ..OutboxRow::default()
     };
     let (known, unknown) = (row(Some(30), None), row(None, None));
-    assert_eq!(letters_from(&[], 40), ReadFrom::Time(40));
-    assert_eq!(letters_from(&[known.clone(), row(Some(50), None)], 40), ReadFrom::Time(30));
-    assert_eq!(letters_from(&[known.clone(), row(Some(20), Some(90))], 40), ReadFrom::Time(20));
-    assert_eq!(letters_from(std::slice::from_ref(&known), 10), ReadFrom::Time(10));
-    assert_eq!(letters_from(&[known, unknown], 10), ReadFrom::Beginning);
+    let id = || Wanted::Id("e".to_owned());
+    let key = || Wanted::Key("k".to_owned());
+    for of_time in [request(id(), true), request(key(), false)] {
+        assert_eq!(letters_from(&of_time, &[], 40), ReadFrom::Time(40));
+    }
+    // The event may be older than the time of a search without `--since`.
+    let request = request(id(), false);
+    assert_eq!(letters_from(&request, &[], 40), ReadFrom::Beginning);
+    assert_eq!(
+        letters_from(&request, &[known.clone(), row(Some(50), None)], 40),
+        ReadFrom::Time(30)
+    );
+    assert_eq!(
+        letters_from(&request, &[known.clone(), row(Some(20), Some(90))], 40),
+        ReadFrom::Time(20)
+    );
+    assert_eq!(letters_from(&request, std::slice::from_ref(&known), 10), ReadFrom::Time(10));
+    assert_eq!(letters_from(&request, &[known, unknown], 10), ReadFrom::Beginning);
     // An UPDATE may have given it the time of its commit.
-    assert_eq!(letters_from(&[row(None, Some(30))], 40), ReadFrom::Beginning);
+    assert_eq!(letters_from(&request, &[row(None, Some(30))], 40), ReadFrom::Beginning);
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl StatementWriter<'_> {
             ), ready AS MATERIALIZED (
                 SELECT t.{id} AS id, {key} AS key, t.{order} AS place FROM {table} t
                 WHERE t.{status} = {pending} AND (t.{next_retry_at} IS NULL OR t.{next_retry_at} <= pg_catalog.now())
-                  AND {ours}
+                  AND {ours} AND t.{id} IS NOT NULL
                 ORDER BY t.{order} LIMIT $2::bigint
             ), free AS MATERIALIZED (
                 SELECT r.id, r.key, pg_catalog.row_number() OVER (ORDER BY r.place) AS rank FROM ready r
@@ -293,7 +293,10 @@ impl StatementWriter<'_> {
         let mine = self.mine();
         let text = |column: &Column| {
             let name = quote_ident(&column.name);
-            format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
+            // IS NOT NULL is also false for a composite value of which one field is NULL.
+            format!(
+                ", CASE WHEN pg_catalog.num_nulls(t.{name}) = 0 THEN pg_catalog.concat(t.{name}) END"
+            )
         };
         let typed = |column: &Column| {
             format!(", CASE WHEN false THEN ARRAY[t.{}] END", quote_ident(&column.name))

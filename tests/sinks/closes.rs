@@ -173,8 +173,7 @@ fn a_broker_that_names_where_the_right_is_missing_is_believed() {
         let mut peer = Peer::welcome(socket)?;
         if number == 0 {
             collect(&mut peer, 5)?;
-            let text =
-                "ACCESS_REFUSED - access to exchange '' in vhost '/' refused for user 'guest'";
+            let text = "ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'guest'";
             peer.close_channel(403, text)?;
             return peer.until_gone();
         }

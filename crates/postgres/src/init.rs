@@ -118,7 +118,11 @@ pub fn plan(
     steps.extend(publication_steps(facts, settings)?);
     if facts.slot.is_none() {
         let what = format!("make slot {} (waits for open transactions to end)", settings.slot);
-        steps.push(InitStep::new(SLOT_MAKER, what, slot::create_if_missing_sql(&settings.slot)));
+        steps.push(InitStep::new(
+            SLOT_MAKER,
+            what,
+            slot::create_if_missing_sql(&settings.slot, &settings.publication),
+        ));
     }
     Ok(steps)
 }

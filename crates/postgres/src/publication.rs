@@ -202,6 +202,14 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE r.prpubid = p.oid AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool
     ORDER BY 3 DESC, 1, 2 LIMIT 100) e),
+  'others', (SELECT coalesce(pg_catalog.json_agg(o.name), '[]') FROM (
+    SELECT n.nspname || '.' || c.relname AS name
+    FROM pg_catalog.pg_publication_rel r
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE r.prpubid = p.oid AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool IS NOT TRUE
+      AND c.oid NOT IN (SELECT oid FROM ancestor UNION SELECT oid FROM own)
+    ORDER BY 1 LIMIT 10) o),
   'rows', (SELECT pg_catalog.json_agg(r) FROM (
     SELECT 'publication' AS kind, 0::bigint AS about, p.pubname AS name, p.oid::bigint AS oid,
            p.xmin::pg_catalog.text::bigint AS xmin

@@ -50,7 +50,8 @@ pub async fn check_create(
     let Some(slot) = &state.slot else { return Ok(()) };
     let lost =
         || slot.is_lost().then(|| slot_lost(name, slot.loss_reason(), &slot.confirmed_flush));
-    Err(not_ours(slot, &state.database).or_else(lost).unwrap_or_else(|| slot_exists(name)))
+    let unusable = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(lost);
+    Err(unusable.unwrap_or_else(|| slot_exists(name)))
 }
 
 /// Creates the slot and returns the position from which
@@ -78,7 +79,8 @@ pub(super) fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
     let name = &slot.name;
     let (code, what) = match (&slot.plugin, &slot.database) {
         (None, _) => ("slot.physical", format!("slot {name} is physical, not logical")),
-        (Some(plugin), _) if plugin != "pgoutput" => {
+        // A new slot has no plugin yet while PostgreSQL 19 raises effective_wal_level.
+        (Some(plugin), _) if !plugin.is_empty() && plugin != "pgoutput" => {
             ("slot.plugin", format!("slot {name} uses plugin {plugin}, not pgoutput"))
         }
         _ => {
@@ -127,11 +129,13 @@ pub(super) fn being_made(slot: &SlotFacts) -> Option<Fault> {
     Some(slot_problem("slot.being-made", what, mend))
 }
 
-pub(super) fn create_if_missing_sql(name: &str) -> String {
-    let literal = quote_literal(name);
+/// Creates no slot where the statement before has failed, and there is no publication.
+pub(super) fn create_if_missing_sql(name: &str, publication: &str) -> String {
+    let (slot, publication) = (quote_literal(name), quote_literal(publication));
     format!(
-        "SELECT pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput')\n  WHERE NOT EXISTS \
-         (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal});"
+        "SELECT pg_catalog.pg_create_logical_replication_slot({slot}, 'pgoutput')\n  WHERE NOT EXISTS \
+         (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot})\n  AND EXISTS \
+         (SELECT FROM pg_catalog.pg_publication WHERE pubname = {publication});"
     )
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
-use super::exchanges::Existence;
+use super::exchanges::{Existence, permission_name};
 use super::message::NAME_BYTES_MAX;
 use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
 use super::settings::RabbitSettings;
@@ -26,13 +26,8 @@ const LOOKED_AT_MAX: usize = 100;
 
 /// Whether there is anything to ask the broker for over AMQP.
 pub(super) fn asks(settings: &RabbitSettings, required: &Requirements) -> bool {
-    let takes_any = settings.exchange.constant() == Some("");
-    let names_exchange = settings.exchange.constant().is_some_and(|name| !name.is_empty());
-    let names_rows = !required.topics.is_empty() || !required.from_rows.is_empty();
-    names_exchange
-        || !settings.queues.is_empty()
-        || takes_any && names_rows
-        || required.dead_letters.is_some()
+    let names_exchange = settings.exchange.constant().is_some();
+    names_exchange || !settings.queues.is_empty() || required.dead_letters.is_some()
 }
 
 /// Checks over an open connection, if there is one. With `thorough` it also reports what a start need
@@ -150,7 +145,10 @@ impl Doctor<'_> {
                     .to_owned(),
             ),
             // The default exchange takes the routing key as the name of a queue.
-            Some("") => queues.extend(&required.topics),
+            Some("") => {
+                queues.extend(&required.topics);
+                self.may_publish(probe, Purpose::Events, "").await?;
+            }
             Some(name) => self.exchange(probe, Purpose::Events, name).await?,
         }
         for queue in &queues {
@@ -172,13 +170,23 @@ impl Doctor<'_> {
         }
         let Some(address) = &required.dead_letters else { return Ok(()) };
         // The default exchange always exists, and the broker refuses a question for it.
-        if !address.exchange.is_empty() {
-            self.exchange(probe, Purpose::DeadLetters, &address.exchange).await?;
+        match address.exchange.as_str() {
+            "" => self.may_publish(probe, Purpose::DeadLetters, "").await?,
+            name => self.exchange(probe, Purpose::DeadLetters, name).await?,
         }
         match self.queue_exists(probe, Purpose::DeadLetters, &address.topic).await? {
             Existence::Missing => Ok(()),
             existence => self.stream(probe, address, existence).await,
         }
+    }
+
+    async fn may_publish(&mut self, probe: &Probe, purpose: Purpose, name: &str) -> AmqpResult<()> {
+        if !probe.may_publish(name).await? {
+            let dead_letters = self.required.dead_letters.as_ref();
+            let name = permission_name(name);
+            self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
+        }
+        Ok(())
     }
 
     async fn exchange(&mut self, probe: &Probe, purpose: Purpose, name: &str) -> AmqpResult<()> {
@@ -192,10 +200,7 @@ impl Doctor<'_> {
         let is_usable = faults.is_empty();
         // Before the next question: the broker closes the connection over an unknown exchange type.
         self.found.extend(faults.into_iter().map(Finding::fail));
-        if !probe.may_publish(name).await? {
-            let dead_letters = self.required.dead_letters.as_ref();
-            self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
-        }
+        self.may_publish(probe, purpose, name).await?;
         if !is_usable {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use lapin::{Channel, ExchangeKind};
 use tokio::time::timeout;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::exchanges::Existence;
+use super::exchanges::{Existence, permission_name};
 use super::fault::{ACCESS_REFUSED, PRECONDITION_FAILED};
 use super::lapin_error::loss_of;
 use walrelay_sink::UNREACHABLE;
@@ -128,7 +128,8 @@ impl Probe {
         Existence::of(self.queue_declare(name, options, FieldTable::default()).await)
     }
 
-    /// Has this login the permission to publish to the exchange, which exists?
+    /// Has this login the permission to publish to the exchange, which exists? For the default exchange the broker
+    /// also refuses with the same code what it allows nobody, and names no exchange then.
     pub(super) async fn may_publish(&self, name: &str) -> AmqpResult<bool> {
         let (options, none) = (ExchangeUnbindOptions::default(), FieldTable::default());
         let unbound = self.ask(async |channel| {
@@ -139,7 +140,8 @@ impl Probe {
             Ok(()) => Ok(true),
             // The read permission for the other exchange is checked second: its lack means yes.
             Err(loss) if loss.code == Some(ACCESS_REFUSED) => {
-                Ok(!loss.text.contains(&format!("exchange '{name}' in vhost")))
+                let refused = format!("exchange '{}' in vhost", permission_name(name));
+                Ok(!loss.text.contains(&refused))
             }
             Err(loss) if loss.code.is_some() => Ok(true),
             Err(loss) => Err(loss),

@@ -1,16 +1,23 @@
 //! The permissions that a relay needs, for commands: whoever follows a hint shall not give more.
 
+use std::iter;
+
 use walrelay_base::template::Template;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
+use walrelay_core::sink::rabbitmq::exchanges::permission_name;
 
 /// Patterns to configure, write and read, as `rabbitmqctl set_permissions` takes them.
 pub(super) fn rights(exchange: &Template, dead_letters: Option<&DeadLetterAddress>) -> String {
     let letters = dead_letters.map(|it| (it.exchange.as_str(), it.topic.as_str()));
     let (exchanges, queues): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
-    // The default exchange has another name in permissions; rows may name any exchange.
     let write = match exchange.constant() {
-        None | Some("") => ".*".to_owned(),
-        Some(events) => pattern(&[vec![events], exchanges].concat()),
+        // Rows may name any exchange.
+        None => ".*".to_owned(),
+        Some(events) => {
+            let names: Vec<&str> =
+                iter::once(events).chain(exchanges).map(permission_name).collect();
+            pattern(&names)
+        }
     };
     format!("'' '{write}' '{}'", pattern(&queues))
 }

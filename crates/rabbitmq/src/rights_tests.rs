@@ -15,6 +15,8 @@ fn the_rights_are_those_of_the_configured_names() {
     let narrow = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'";
     assert_eq!(rights(&events, Some(&letters)), narrow);
     assert_eq!(rights(&events, None), "'' '^outbox\\.events$' ''");
+    let default = Template::literal("");
+    assert_eq!(rights(&default, None), "'' '^amq\\.default$' ''");
     let of_rows = Template::parse("${exchange}").unwrap();
     assert_eq!(rights(&of_rows, Some(&letters)), "'' '.*' '^outbox\\.dlq$'");
 }

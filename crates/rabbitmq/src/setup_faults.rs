@@ -165,7 +165,8 @@ impl<'a> SetupFaults<'a> {
 
     pub(super) fn queue_unusable(self, name: &str, loss: &ConnectionLoss) -> Fault {
         let what = format!("queue {name} cannot be used: {}", loss.text);
-        let mend = "rabbitmqctl list_queues name durable exclusive state";
+        let mend =
+            format!("rabbitmqctl list_queues -p {:?} name durable exclusive state", self.0.vhost);
         self.fault("sink.queue-unusable", &format!("queue {name}"), what, mend)
     }
 
@@ -182,6 +183,11 @@ impl<'a> SetupFaults<'a> {
                         "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL=amqp://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
                         self.0.address().grant("'.*' '.*' '.*'")
                     ),
+                ),
+                Some(PRECONDITION_FAILED) if !loss.text.contains("inequivalent arg") => (
+                    "sink.not-made",
+                    "declare it yourself, with the arguments that its type needs: init then uses it as it is"
+                        .to_owned(),
                 ),
                 Some(PRECONDITION_FAILED) => (
                     "sink.not-made",
@@ -246,7 +252,10 @@ impl<'a> SetupFaults<'a> {
             Some(_) => (
                 UNREADABLE,
                 format!("queue {name} cannot be read: {text}"),
-                "see the broker's log, and: rabbitmqctl list_queues name type state".to_owned(),
+                format!(
+                    "see the broker's log, and: rabbitmqctl list_queues -p {:?} name type state",
+                    self.0.vhost
+                ),
             ),
         };
         self.fault(code, &format!("queue {name}"), what, mend)

@@ -12,10 +12,18 @@ use crate::message::{Message, Received, ReplayTrust, retry_header};
 const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
 /// Where the broker writes through which queues a message has come.
 const DEATHS: &str = "x-death";
-/// The prefixes of headers that the broker itself writes about the way of a message; the last from
-/// RabbitMQ 4.3 on.
-const BROKER_PREFIXES: [&str; 5] =
-    [DEATHS, "x-first-death-", "x-last-death-", "x-delivery-", "x-acquired-"];
+/// Headers that the broker itself writes about the way of a message; the last from RabbitMQ 4.3 on.
+const BROKER_HEADERS: [&str; 9] = [
+    DEATHS,
+    "x-first-death-exchange",
+    "x-first-death-queue",
+    "x-first-death-reason",
+    "x-last-death-exchange",
+    "x-last-death-queue",
+    "x-last-death-reason",
+    "x-delivery-count",
+    "x-acquired-count",
+];
 
 pub(super) fn message(delivery: AmqpDelivery, service: &str) -> Message {
     let properties = delivery.properties;
@@ -36,7 +44,7 @@ pub(super) fn message(delivery: AmqpDelivery, service: &str) -> Message {
         || exchange == service && headers.is_some_and(|headers| was_in_level(headers, service));
     for (name, value) in headers.into_iter().flat_map(|headers| headers.inner()) {
         let name = name.as_str();
-        let of_broker = BROKER_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let of_broker = BROKER_HEADERS.contains(&name);
         let Some(value) = bytes(value).filter(|_| !of_broker) else { continue };
         if name == KEY_HEADER {
             received.key = Some(value.clone());

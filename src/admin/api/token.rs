@@ -2,7 +2,7 @@
 //!
 //! All bytes of the two hashes are compared, so that the time tells nothing about the token or its
 //! length. Neither the token nor what was sent instead is returned or logged. A token in a file is
-//! read for each request; one that cannot be read, or is too short to be one, opens nothing.
+//! read for each request; one that cannot be read, or is none that a client could send or nobody could guess, opens nothing.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 use crate::base::secret::{Secret, SecretFile as _};
-use crate::config::TOKEN_BYTES_MIN;
+use crate::config::token_fault;
 
 pub(super) struct TokenCheck {
     token: Option<Secret>,
@@ -39,8 +39,8 @@ impl TokenCheck {
             let (what, mend) = (unread.to_string(), unread.mend());
             ApiError::new("api.token-unread", what, "admin.token", mend)
         })?;
-        if token.is_of_file() && token.expose().len() < TOKEN_BYTES_MIN {
-            let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
+        let fault = token.is_of_file().then(|| token_fault(token.expose())).flatten();
+        if let Some(what) = fault {
             let mend = "make one: openssl rand -hex 32";
             return Err(ApiError::new("api.token-unread", what, "admin.token", mend));
         }

@@ -31,7 +31,9 @@ export async function showRecord(summary, act) {
     body.replaceChildren(...detail(letter, read, (action) => {
       dialog.close();
       // Older ones need not be read: the relay holds so many at most.
-      act(action, { id: letter.event_id, state: letter.state, since: letter.failed_at }, `event ${letter.event_id}`);
+      // Two tables may use the same id, so the topic and the class of the error select as well.
+      const { event_id: id, state, failed_at: since, topic, error_class } = letter;
+      act(action, { id, state, since, ...(topic && { topic }), error_class }, `event ${id}`);
     }));
   } catch (error) {
     body.replaceChildren(el("p", { class: "error", role: "alert" }, textOf(error)));

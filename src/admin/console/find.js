@@ -45,7 +45,7 @@ function one(event) {
   const { row, slot_passed: passed } = event;
   const facts = [
     ["Key", event.key],
-    ["Row", row && `${row.table}${row.status ? `, status ${row.status}` : ""}${row.created_at ? `, created ${moment(row.created_at)} UTC` : ""}`],
+    ["Row", row && `${row.table}${row.status ? `, status ${row.status}` : ""}${row.failure_reason ? ` (${row.failure_reason})` : ""}${row.created_at ? `, created ${moment(row.created_at)} UTC` : ""}`],
     ["Committed", event.commit_ts ? `${moment(event.commit_ts)} UTC` : row?.committed_at && `${moment(row.committed_at)} UTC`],
     ["Commit LSN", event.lsn],
     ["Slot", passed === true ? "has passed it" : passed === false ? "has not passed it" : null],
@@ -53,6 +53,7 @@ function one(event) {
     ...(event.dead_letters ?? []).map((it) => ["Dead letter",
       `${it.state}, ${it.error_class}: ${it.error_msg} (attempts ${it.attempts}, ${moment(it.failed_at)} UTC)`]),
     ["Trace", event.trace_id],
+    ["Why", (event.text ?? []).find((line) => line.startsWith("state: "))?.slice("state: ".length)],
   ];
   const given = facts.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
   return el("article", { class: "panel found" },

@@ -179,6 +179,23 @@ impl DeadLetterIndex {
         change
     }
 
+    /// Applies a record that was written after the start of a command. Only dead letters that are known
+    /// change: those that are new are not added, so that a long command needs no more memory for them.
+    pub fn follow(&mut self, record: &LogRecord) -> Change {
+        let (id, is_letter) = match record {
+            LogRecord::DeadLetter(letter) => (letter.id(), true),
+            LogRecord::Resolution(resolution) if resolution.kind != ResolutionKind::Released => {
+                (resolution.id(), false)
+            }
+            _ => return Change::Nothing,
+        };
+        match self.letters.contains_key(&id) {
+            true => self.apply(record),
+            false if is_letter => Change::Opened,
+            false => Change::Nothing,
+        }
+    }
+
     fn park(&mut self, letter: &DeadLetter) {
         let Some(key) = letter.key_hash().filter(|_| letter.parks_key) else { return };
         let key = (key, letter.system.clone());

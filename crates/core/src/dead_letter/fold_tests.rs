@@ -117,6 +117,20 @@ fn a_resolution_without_its_letter_counts_nothing() {
 }
 
 #[test]
+fn a_command_that_follows_the_log_keeps_only_the_dead_letters_that_it_knew_at_its_start() {
+    let mut fold = DeadLetterIndex::default();
+    let (known, new) = (letter("a", 0, 1, 10), letter("b", 0, 2, 20));
+    opened(&mut fold, &known);
+    let mut follow = |record: LogRecord| (fold.follow(&record), fold.size());
+
+    let discarded = resolution(&new, ResolutionKind::Discarded, 0, 3);
+    assert_eq!(follow(LogRecord::DeadLetter(Box::new(new))), (Change::Opened, 1));
+    assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Nothing, 1));
+    let discarded = resolution(&known, ResolutionKind::Discarded, 0, 4);
+    assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Resolved, 1));
+}
+
+#[test]
 fn a_key_is_parked_until_it_is_released() {
     let mut fold = DeadLetterIndex::default();
     let parks = DeadLetter { parks_key: true, ..letter("a", 0, 1, 10) };

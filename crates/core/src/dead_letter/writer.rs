@@ -147,7 +147,6 @@ impl DeadLetterWriter {
             (FIRST_FAILED_AT, rfc3339(cause.first_failed_unix_us)),
             (LSN, cause.position.commit_lsn.to_string()),
             (ORDINAL, cause.position.ordinal.to_string()),
-            (COMMIT_TS, rfc3339(event.commit_unix_us)),
             (RELAY, self.relay.clone()),
         ];
         own.extend(self.system.get().map(|system| (SYSTEM, system)));
@@ -155,6 +154,7 @@ impl DeadLetterWriter {
         let whole = event.value.filter(|value| value.len() > value_max);
         let if_true = |flag: bool| flag.then(|| "true".to_owned());
         let optional = [
+            (COMMIT_TS, Some(event.commit_unix_us).filter(|at| *at != 0).map(rfc3339)),
             (ORIGINAL_EXCHANGE, Some(event.exchange.to_owned()).filter(|name| !name.is_empty())),
             (ORIGINAL_PARTITION, event.partition.map(|partition| partition.to_string())),
             (PARKS_KEY, if_true(cause.parks_key)),

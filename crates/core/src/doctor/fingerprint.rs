@@ -76,6 +76,7 @@ impl PublicationFingerprint {
             publication.tables.clear();
             publication.renamed.clear();
             publication.excepted.clear();
+            publication.others.clear();
         }
         for table in &mut published.tables {
             table.columns.clear();

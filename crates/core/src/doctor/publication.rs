@@ -43,6 +43,9 @@ pub fn judge(
     if publication.all_tables {
         findings.push(all_tables(name, server_version));
     }
+    if !publication.others.is_empty() {
+        findings.push(other_tables(publication, name));
+    }
     for (table, outbox) in published.tables.iter().zip(&settings.outboxes) {
         if table.kind.is_some() {
             let covered = CoveredTable { name, publication, table, outbox };
@@ -99,6 +102,17 @@ fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// The first section of a configuration takes the place of the default table, which stays in the publication.
+fn other_tables(publication: &PublicationFacts, name: &str) -> Finding {
+    let text = format!(
+        "publication {name} also has {}, for which there is no [[source.outbox]]: the slot passes the rows, and they are not published; write a section \
+         for each table of these that is an outbox (public.outbox needs none only while there is no [[source.outbox]] and no \
+         [source.messages]), or take the table out of the publication",
+        publication.others.join(", ")
+    );
+    Finding::warn("publication.other-tables", text)
 }
 
 /// Taking an exception back rewrites no row of the catalog that stays.

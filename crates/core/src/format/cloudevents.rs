@@ -94,7 +94,10 @@ impl CloudEvents {
             push_others(&event, headers).map_err(too_many)?;
             return Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event });
         };
-        push_rfc3339(scratch, event.commit_unix_us);
+        // A polled row may have no time, and an attribute may not be empty.
+        if event.commit_unix_us != 0 {
+            push_rfc3339(scratch, event.commit_unix_us);
+        }
         self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
         Ok(Outbound { headers: headers.as_slice(), ..event })
     }
@@ -110,7 +113,9 @@ impl CloudEvents {
         headers.push(id, event.id.as_bytes())?;
         headers.push(source, self.source.as_bytes())?;
         headers.push(r#type, type_of(event).as_bytes())?;
-        headers.push(time, commit_time)?;
+        if !commit_time.is_empty() {
+            headers.push(time, commit_time)?;
+        }
         if let Some(text) = event.header(TRACEPARENT) {
             headers.push(traceparent, text)?;
         }
@@ -127,9 +132,11 @@ impl CloudEvents {
         push_string(out, &self.source);
         out.extend_from_slice(b",\"type\":");
         push_string(out, type_of(event));
-        out.extend_from_slice(b",\"time\":\"");
-        push_rfc3339(out, event.commit_unix_us);
-        out.push(b'"');
+        if event.commit_unix_us != 0 {
+            out.extend_from_slice(b",\"time\":\"");
+            push_rfc3339(out, event.commit_unix_us);
+            out.push(b'"');
+        }
         let traceparent = event.header(TRACEPARENT);
         if let Some(text) = traceparent.and_then(|text| std::str::from_utf8(text).ok()) {
             out.extend_from_slice(b",\"traceparent\":");

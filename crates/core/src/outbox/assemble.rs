@@ -301,7 +301,8 @@ impl<'a> RowValues<'a> {
         if let Some(traceparent) = traceparent.filter(|text| !text.is_empty()) {
             slots.push(TRACEPARENT, traceparent)?;
         }
-        if route.commit_ts {
+        // A polled row may have no time.
+        if route.commit_ts && transaction.commit_unix_us() != 0 {
             slots.push("commit_ts", transaction.time_text())?;
         }
         if route.lsn {

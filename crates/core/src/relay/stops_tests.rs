@@ -125,6 +125,7 @@ pub(in crate::relay) fn look(wal_end: u64) -> PublicationLook {
         tables: Vec::new(),
         renamed: Vec::new(),
         excepted: Vec::new(),
+        others: Vec::new(),
         rows: Vec::new(),
     };
     let published = PublishedFacts { publication: Some(publication), tables: Vec::new() };

@@ -208,12 +208,16 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
         );
     };
     // A table of other names need not have the time.
-    let since = match outbox.is_shipped() {
-        true => "created_at >= 'TIME'".to_owned(),
-        false => format!("{order} >= FIRST"),
+    let by_order = format!("{order} >= FIRST");
+    let (since, otherwise) = match outbox.is_shipped() {
+        true => {
+            let otherwise = format!("if the table has no created_at: WHERE {by_order}; ");
+            ("created_at >= 'TIME'".to_owned(), otherwise)
+        }
+        false => (by_order, String::new()),
     };
     format!(
-        "BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order}; COMMIT; /* if the table has generated columns: list the others after INTO and in place of * */"
+        "BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order}; COMMIT; /* {otherwise}if the table has generated columns: list the others after INTO and in place of * */"
     )
 }
 

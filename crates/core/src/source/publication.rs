@@ -45,6 +45,9 @@ pub struct PublicationFacts {
     /// The tables that its EXCEPT clause names, at most [`EXCEPTED_MAX`] tables.
     #[serde(default)]
     pub excepted: Vec<ExceptedTable>,
+    /// The first of the tables that it names and the configuration does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
     /// The catalog rows by which it covers the outboxes, its own row first.
     #[serde(default)]
     pub rows: Vec<CatalogRow>,

@@ -103,7 +103,9 @@ impl SpanSource {
         }
         let outcome = if dead_letter.is_some() { "dead_lettered" } else { "published" };
         text("outbox.outcome", outcome);
-        text("outbox.commit_timestamp", &rfc3339(span.commit_unix_us));
+        if span.commit_unix_us != 0 {
+            text("outbox.commit_timestamp", &rfc3339(span.commit_unix_us));
+        }
         if self.has_commit_lsn {
             text("outbox.commit_lsn", &span.commit_lsn.to_string());
         }

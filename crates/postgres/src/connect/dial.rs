@@ -39,7 +39,11 @@ pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path'
      pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
      extract(epoch FROM pg_catalog.pg_postmaster_start_time()), \
      CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII' \
-     THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END";
+     THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END, \
+     pg_catalog.current_setting('server_version_num')";
+
+/// The oldest server that has everything a relay asks for.
+const OLDEST_VERSION: u32 = 140_000;
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
 #[derive(Clone, Debug, Default)]
@@ -47,13 +51,21 @@ pub(crate) struct ServerRole {
     standby: bool,
     read_only: bool,
     pub(crate) started: ServerStart,
+    /// Its version, if that is too old for a relay.
+    pub(super) too_old: Option<u32>,
 }
 
 impl ServerRole {
     /// `value` gives a column of the answer to [`SESSION_SQL`] in text form.
     pub(crate) fn of<'a>(value: impl Fn(usize) -> Option<&'a str>) -> ServerRole {
         let started = ServerStart::from(value(3).unwrap_or_default());
-        ServerRole { standby: value(1) == Some("t"), read_only: value(2) == Some("on"), started }
+        let version = value(5).and_then(|text| text.parse().ok());
+        ServerRole {
+            standby: value(1) == Some("t"),
+            read_only: value(2) == Some("on"),
+            started,
+            too_old: version.filter(|version| *version < OLDEST_VERSION),
+        }
     }
 
     fn satisfies(&self, wanted: TargetSessionAttrs) -> bool {
@@ -101,6 +113,9 @@ where
             for address in addresses {
                 let attempt = Attempt { info, host, address };
                 match attempt.run(&login, tls.as_ref()).await {
+                    Ok((_, ServerRole { too_old: Some(version), .. })) => {
+                        failed.push(ConnectError::new(host, ConnectCause::TooOld(version)));
+                    }
                     Ok((session, role)) if role.satisfies(*wanted) => return Ok(session),
                     Ok(_) => failed.push(ConnectError::new(host, ConnectCause::WrongRole(*wanted))),
                     Err(cause) => failed.push(ConnectError::new(host, cause)),

@@ -79,6 +79,8 @@ pub enum ConnectCause {
     Protocol(String),
     #[error("the server does not satisfy target_session_attrs={0}")]
     WrongRole(TargetSessionAttrs),
+    #[error("PostgreSQL {} is too old: 14 is the oldest version that is supported", .0 / 10_000)]
+    TooOld(u32),
     /// The errors of all servers that were tried.
     #[error("none of the servers would do: {}", joined(.0))]
     All(Vec<ConnectError>),
@@ -120,6 +122,7 @@ impl ConnectError {
             | ConnectCause::NoPassword
             | ConnectCause::Refused(_)
             | ConnectCause::Login(_)
+            | ConnectCause::TooOld(_)
             | ConnectCause::Value(_) => Fatal,
             ConnectCause::Server(error) => error.kind(),
             // A fatal error ends the search, so none of these is fatal. A server that shuts down is

@@ -65,6 +65,9 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
             "source.protocol",
             "check that host and port are those of Postgres itself, not of a pooler or a proxy".into(),
         ),
+        ConnectCause::TooOld(_) => {
+            ("source.version", "upgrade the server to PostgreSQL 14 or later".into())
+        }
         ConnectCause::Value(_) => (
             "source.protocol",
             "where walrelay check says that the database is SQL_ASCII, correct the ids that are not UTF-8; otherwise \

@@ -108,6 +108,20 @@ fn told(error: &ConnectError, exit: Exit, code: &str, words: &str) {
 }
 
 #[test]
+fn a_server_that_is_too_old_is_refused_by_its_version() {
+    let role = |version: &'static str| {
+        let row = [None, Some("f"), Some("off"), Some("1"), None, Some(version)];
+        ServerRole::of(|at| row[at])
+    };
+    assert_eq!((role("140000").too_old, role("180004").too_old), (None, None));
+    assert_eq!(role("130020").too_old, Some(130_020));
+    let error = at("db:5433", ConnectCause::TooOld(130_020));
+    assert_eq!(error.kind(), ConnectErrorKind::Fatal);
+    assert!(error.to_string().contains("PostgreSQL 13 is too old"), "{error}");
+    told(&error, Exit::Source, "source.version", "PostgreSQL 14");
+}
+
+#[test]
 fn a_refused_login_says_what_mends_it() {
     let source = |error: ConnectError, code, words| told(&error, Exit::Source, code, words);
     let hba =

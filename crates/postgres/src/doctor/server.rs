@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::SourceFacts;
+use crate::facts::{ServerFacts, SourceFacts};
 use crate::faults::no_free_slot;
 use crate::init::close_messages_sql;
 use crate::quote::{quote_ident, quote_literal};
@@ -10,8 +10,6 @@ use crate::settings::SourceSettings;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::finding::Finding;
 
-/// The oldest supported release.
-const OLDEST_MAJOR: u32 = 14;
 pub const WAL_SENDERS: &str = "source.wal-senders";
 /// Postgres ends the stream when relay, machine or network pause for longer than the setting.
 const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
@@ -61,21 +59,9 @@ fn problem(code: &'static str, what: impl Into<String>, mend: impl Into<String>)
 }
 
 fn version(facts: &SourceFacts) -> Finding {
-    let text = &facts.server.version_text;
-    if facts.server.version / 10_000 >= OLDEST_MAJOR {
-        return Finding::ok(
-            "source.version",
-            format!(
-                "PostgreSQL {text}, system {}, timeline {}",
-                facts.server.system_id, facts.server.timeline
-            ),
-        );
-    }
-    problem(
-        "source.version",
-        format!("PostgreSQL {text} is too old: {OLDEST_MAJOR} is the oldest that is supported"),
-        format!("upgrade the server to PostgreSQL {OLDEST_MAJOR} or later"),
-    )
+    let ServerFacts { version_text, system_id, timeline, .. } = &facts.server;
+    let text = format!("PostgreSQL {version_text}, system {system_id}, timeline {timeline}");
+    Finding::ok("source.version", text)
 }
 
 /// Which libraries a role with REPLICATION may load; without the setting it may load any.

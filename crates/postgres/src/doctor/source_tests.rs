@@ -413,8 +413,6 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let (client, settings) = prepared(testing::logical(), "judged").await;
     let sound = report(&client, &settings).await.facts;
     let judged = |change: &dyn Fn(&mut SourceFacts)| judged_with(&sound, &settings, change);
-    let found = judged(&|facts| facts.server.version = 130_020);
-    expect(&found, Exit::Source, "source.version", "too old", "PostgreSQL 14");
     let found = judged(&|facts| facts.server.standby = true);
     expect(&found, Exit::Source, "source.standby", "standby", "target_session_attrs=primary");
     let found = judged(&|facts| facts.server.output_plugins = Some("wal2json".into()));

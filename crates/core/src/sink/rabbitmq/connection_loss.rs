@@ -140,7 +140,7 @@ impl ConnectionLoss {
         // A node that is starting answers before its queues do, and reports them as not found. The name of
         // an exchange that is missing may have these words, too, but a quotation mark after them.
         if code == NOT_FOUND && text.ends_with(QUEUE_DOWN) {
-            let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
+            let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues -p VHOST name state";
             return ConnectionLoss::of(text).caused_by(UNREACHABLE, mend, false);
         }
         ConnectionLoss { code: Some(code), ..ConnectionLoss::of(text) }
@@ -157,6 +157,11 @@ impl ConnectionLoss {
     /// True if the broker closed because of a message, not because of its own state.
     pub fn is_over_a_message(&self) -> bool {
         self.meaning() == Some(CloseMeaning::BadMessage)
+    }
+
+    /// True if the broker closed because a queue that a message leads to cannot take any.
+    pub fn is_over_a_queue(&self) -> bool {
+        self.meaning() == Some(CloseMeaning::QueueFailed)
     }
 
     /// True if the broker ends all its connections, as a node does that is stopped.
@@ -212,7 +217,7 @@ impl ConnectionLoss {
     /// True if what was in flight must be sent again one message at a time: the broker will close
     /// again over one of them, and everything sent before it would be duplicated each time.
     pub fn sends_one_at_a_time(&self) -> bool {
-        self.is_refused_publish() || self.is_over_a_message()
+        self.is_refused_publish() || self.is_over_a_message() || self.is_over_a_queue()
     }
 
     /// True if another attempt with the same settings will fail in the same way.

@@ -39,6 +39,11 @@ impl Existence {
     }
 }
 
+/// The name of an exchange in permissions, and in the broker's texts about them.
+pub fn permission_name(exchange: &str) -> &str {
+    if exchange.is_empty() { "amq.default" } else { exchange }
+}
+
 #[derive(Debug)]
 struct Question {
     exchange: String,
@@ -59,6 +64,8 @@ impl KnownExchanges {
         match self.known.get(name) {
             // The default exchange always exists, and the broker refuses a question for it.
             _ if name.is_empty() => Some(true),
+            // The broker removes line ends from the name in a question, and not from that in a publish.
+            _ if name.contains(['\r', '\n']) => Some(false),
             Some((Existence::Missing, since)) => {
                 let is_fresh = now.saturating_duration_since(*since) < MISSING_FOR;
                 (is_fresh || on(Mutant::RabbitMissingForEver)).then_some(false)

@@ -4,6 +4,7 @@ use super::*;
 fn one_question_is_outstanding_at_a_time() {
     let (mut exchanges, now) = (KnownExchanges::default(), Instant::now());
     assert_eq!(exchanges.exists("", now), Some(true));
+    assert_eq!(exchanges.exists("a\n", now), Some(false), "the broker would answer for \"a\"");
     assert_eq!((exchanges.exists("a", now), exchanges.asked_at()), (None, None));
     assert!(exchanges.ask("a", now) && !exchanges.ask("b", now) && !exchanges.ask("a", now));
     assert_eq!(exchanges.take_answer(Existence::There, now), Some(now));

@@ -10,6 +10,7 @@ pub const NOT_FOUND: u16 = 404;
 pub const PRECONDITION_FAILED: u16 = 406;
 pub const FRAME_ERROR: u16 = 501;
 pub const COMMAND_INVALID: u16 = 503;
+pub const RESOURCE_ERROR: u16 = 506;
 pub const NOT_ALLOWED: u16 = 530;
 pub const NOT_IMPLEMENTED: u16 = 540;
 /// Stands for the code of a close over a question or a declaration that lapin does not know and
@@ -32,10 +33,15 @@ pub enum CloseMeaning {
     NotPermitted,
     /// Caused by a message in flight.
     BadMessage,
+    /// A queue that a message in flight leads to cannot take any: a stream without its coordinator, or one that
+    /// the coordinator does not know.
+    QueueFailed,
     NotImplemented,
 }
 
-use CloseMeaning::{BadMessage, BrokerFailure, LoginRefused, NotImplemented, NotPermitted};
+use CloseMeaning::{
+    BadMessage, BrokerFailure, LoginRefused, NotImplemented, NotPermitted, QueueFailed,
+};
 
 /// The reply codes of AMQP 0-9-1 for a close.
 const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
@@ -55,7 +61,7 @@ const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
     (COMMAND_INVALID, "command-invalid", BadMessage),
     (504, "channel-error", BrokerFailure),
     (505, "unexpected-frame", BadMessage),
-    (506, "resource-error", BrokerFailure),
+    (RESOURCE_ERROR, "resource-error", QueueFailed),
     (NOT_ALLOWED, "not-allowed", LoginRefused),
     (NOT_IMPLEMENTED, "not-implemented", NotImplemented),
     (541, "internal-error", BrokerFailure),
@@ -89,7 +95,7 @@ pub fn return_class(code: u16) -> (String, bool) {
 
 /// Every answer to a publish.
 pub fn rows() -> Vec<ErrorRow> {
-    use Disposition::{Halt, Outage, Terminal, Transient};
+    use Disposition::{Delayed, Halt, Outage, Terminal, Transient};
     let row = |code: &str, description: &str, class: &str, disposition| {
         let [code, description, class] = [code, description, class].map(str::to_owned);
         ErrorRow { code, description, class, disposition }
@@ -103,6 +109,7 @@ pub fn rows() -> Vec<ErrorRow> {
             LoginRefused => ("the login is refused", Outage),
             NotPermitted => ("the login may not publish there", Transient),
             BadMessage => ("an event caused it", Terminal),
+            QueueFailed => ("a queue that the event leads to has failed", Delayed),
             NotImplemented => ("the broker cannot do it", Halt),
         };
         let description = format!("closed, {name}: {what}");

@@ -281,10 +281,11 @@ impl AmqpMessage {
         Failure { known, ..self.failure(disposition, &class, reason, mend) }
     }
 
-    pub fn nacked(&self) -> Failure {
+    pub fn nacked(&self, address: &AmqpAddress) -> Failure {
         let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
         let mend = format!(
-            "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
+            "rabbitmqctl list_queues -p {:?} name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
+            address.vhost,
             self.exchange()
         );
         self.failure(Disposition::Transient, fault::NACK, reason, mend)
@@ -315,6 +316,17 @@ impl AmqpMessage {
         let mend =
             "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf";
         Failure { known, ..self.failure(Disposition::Terminal, &class, reason, mend) }
+    }
+
+    /// The failure of a message that leads to a queue which takes none.
+    pub fn queue_failed(&self, text: &str, address: &AmqpAddress) -> Failure {
+        let class = fault::close_class(fault::RESOURCE_ERROR).0;
+        let vhost = &address.vhost;
+        let mend = format!(
+            "rabbitmqctl list_queues -p {vhost:?} name type state, for the streams bound to {:?}; rabbitmq-streams coordinator_status; rabbitmq-streams restart_stream --vhost {vhost:?} QUEUE",
+            self.exchange()
+        );
+        self.failure(Disposition::Delayed, &class, text.to_owned(), mend)
     }
 
     /// The failure of a message that this login may not publish there.

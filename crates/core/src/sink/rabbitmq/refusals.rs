@@ -1,5 +1,5 @@
-//! Where this login cannot publish to, as far as the broker has refused it: it lacks the right, or
-//! the exchange is missing and the login may not ask whether it exists.
+//! Where this login cannot publish to, as far as the broker has refused it: it lacks the right, the
+//! exchange is missing and the login may not ask whether it exists, or a queue there has failed.
 //!
 //! The broker closes the channel over such a message, and everything in flight would have to be sent
 //! again. It names the exchange, or the routing key in it. So messages for a place that was refused
@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::connection_loss::ConnectionLoss;
+use super::exchanges::permission_name;
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
 use crate::base::hash::HashMap;
@@ -33,6 +34,8 @@ pub(super) enum Refusal {
     /// The login may not publish there, in the broker's text.
     NotPermitted(String),
     NoExchange,
+    /// A queue that it leads to takes no messages, in the broker's text.
+    QueueFailed(String),
 }
 
 impl Refusals {
@@ -59,6 +62,12 @@ impl Refusals {
     pub(super) fn add_missing(&mut self, exchange: &str, now: Instant) {
         let place = Place { exchange: exchange.to_owned(), routing_key: None };
         self.remember(place, Refusal::NoExchange, now);
+    }
+
+    /// The broker has refused this message, which was sent alone, and may not have said where.
+    pub(super) fn add_alone(&mut self, message: &AmqpMessage, refusal: Refusal, now: Instant) {
+        let [_, place] = places(message);
+        self.remember(place, refusal, now);
     }
 
     fn remember(&mut self, place: Place, refusal: Refusal, now: Instant) {
@@ -91,7 +100,7 @@ impl Refusals {
 }
 
 fn places(message: &AmqpMessage) -> [Place; 2] {
-    let exchange = || message.exchange().to_owned();
+    let exchange = || permission_name(message.exchange()).to_owned();
     let routing_key = Some(message.routing_key().to_owned());
     [Place { exchange: exchange(), routing_key: None }, Place { exchange: exchange(), routing_key }]
 }
@@ -104,7 +113,7 @@ fn named(text: &str) -> Option<Place> {
     if before.contains("topic '") && routing_key.is_none() {
         return None;
     }
-    Some(Place { exchange: exchange.to_owned(), routing_key })
+    Some(Place { exchange: permission_name(exchange).to_owned(), routing_key })
 }
 
 #[cfg(test)]
@@ -130,6 +139,10 @@ mod tests {
             (
                 "ACCESS_REFUSED - access to topic 'a.b' in exchange 'x' in vhost '/' refused for user 'u'",
                 place("x", Some("a.b")),
+            ),
+            (
+                "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'u'",
+                places(&empty_message("", "q", "i")).into_iter().next(),
             ),
             ("ACCESS_REFUSED - access to topic 'a.b", None),
             ("ACCESS_REFUSED", None),

@@ -28,7 +28,7 @@ impl Publisher {
         for loss in losses {
             if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
                 // The limit is that of the user: a standby and commands log in with it, too.
-                self.channels_max = (channels / 2).max(1);
+                self.limit_channels((channels / 2).max(1), now);
             }
             if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
                 tracing::warn!(
@@ -84,6 +84,15 @@ impl Publisher {
             self.cut_or_fail(sequence, less, failure);
             return true;
         }
+        if loss.is_over_a_queue()
+            && let Some(sequence) = self.blamed()
+            && let Some(message) = self.unconfirmed.item(sequence)
+        {
+            let refusal = Refusal::QueueFailed(loss.text.clone());
+            self.refusals.add_alone(message, refusal.clone(), now);
+            self.refuse(sequence, &refusal, None);
+            return true;
+        }
         is_over_one
     }
 
@@ -99,11 +108,15 @@ impl Publisher {
     /// those for the place that the broker names, or else the only one in flight.
     fn publish_refused(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
         let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight(), now);
-        if meant.is_empty() {
-            meant.extend(self.unconfirmed.lone_suspect());
-        }
         let refusal = Refusal::NotPermitted(loss.text.clone());
-        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal));
+        if meant.is_empty()
+            && let Some(sequence) = self.unconfirmed.lone_suspect()
+            && let Some(message) = self.unconfirmed.item(sequence)
+        {
+            self.refusals.add_alone(message, refusal.clone(), now);
+            meant.push(sequence);
+        }
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal, None));
         !meant.is_empty()
     }
 
@@ -119,7 +132,7 @@ impl Publisher {
         // The next connection can ask about one that was seen.
         let unseen = names.into_iter().filter(|name| !self.exchanges.has_seen(name));
         unseen.for_each(|name| self.refusals.add_missing(name, now));
-        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange));
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange, None));
         !meant.is_empty()
     }
 }

@@ -25,7 +25,7 @@ use crate::base::random::{Random, Salt};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
-use crate::sink::{Failure, SinkReport};
+use crate::sink::{Disposition, Failure, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -35,6 +35,8 @@ const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// long: with each end those would be sent again. The pauses double.
 const DOUBTFUL_BESIDE_UNANSWERED_EVERY: Duration = Duration::from_secs(30);
 const DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX: Duration = Duration::from_secs(300);
+/// How long fewer channels are used after the limit of the user was reached, before twice as many are tried.
+const CHANNELS_LIMITED_FOR: Duration = Duration::from_secs(600);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -97,6 +99,8 @@ pub struct Publisher {
     waiting_reason: Option<String>,
     /// How many channels of a connection are published on.
     channels_max: usize,
+    /// Since when they are fewer than [`CHANNELS_MAX`].
+    channels_limited_at: Option<Instant>,
     /// The host that is tried first.
     next_host: usize,
     /// The salt of the channels' hashes.
@@ -125,6 +129,7 @@ impl Publisher {
             publish_until: None,
             waiting_reason: None,
             channels_max: CHANNELS_MAX,
+            channels_limited_at: None,
             next_host: 0,
             salt,
             reports: Vec::new(),
@@ -273,7 +278,7 @@ impl Publisher {
         facts.channels.iter().for_each(|number| self.channels.add(*number));
         self.connection = Connection::Open(OpenConnection {
             channels: facts.channels.len(),
-            channels_max: self.channels_max.min(facts.channels_max),
+            channels_max: facts.channels_max,
             is_opening: false,
             flows_since: now,
             check_at: now + CHECK_EVERY,
@@ -314,7 +319,7 @@ impl Publisher {
         if let Connection::Open(open) = &mut self.connection
             && !open.is_opening
             && self.channels.are_all_busy()
-            && open.channels < open.channels_max
+            && open.channels < open.channels_max.min(self.channels_max)
         {
             open.is_opening = true;
             port.open_channel();
@@ -390,9 +395,13 @@ impl Publisher {
                     self.doubtful_since.get_or_insert(now);
                     continue;
                 }
-                // Each close would send what is unanswered again.
-                if holds || !self.may_end_connection(now) {
-                    self.refuse(sequence, &refusal);
+                if holds {
+                    self.refuse(sequence, &refusal, None);
+                    continue;
+                }
+                // Each close would send what is unanswered again. The broker may have changed its mind.
+                if !self.may_end_connection(now) {
+                    self.refuse(sequence, &refusal, Some(Disposition::Delayed));
                     continue;
                 }
                 if !self.unconfirmed.is_suspect(sequence) {
@@ -449,7 +458,7 @@ impl Publisher {
                     self.reports.push(SinkReport::Confirmed(sequence));
                     continue;
                 }
-                PublishOutcome::Nacked => message.nacked(),
+                PublishOutcome::Nacked => message.nacked(&self.address),
                 PublishOutcome::Returned(returned) => message.unroutable(&returned, &self.address),
             };
             self.fail(sequence, failure);
@@ -457,13 +466,16 @@ impl Publisher {
         self.release(now);
     }
 
-    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal) {
+    /// Fails an event of a place that was refused, with another disposition if one is given.
+    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal, instead: Option<Disposition>) {
         let Some(message) = self.unconfirmed.item(sequence) else { return };
         let failure = match refusal {
             Refusal::NotPermitted(text) => message.not_permitted(text, &self.address.permit()),
             Refusal::NoExchange => message.no_exchange(&self.address),
+            Refusal::QueueFailed(text) => message.queue_failed(text, &self.address),
         };
-        self.fail(sequence, failure);
+        let disposition = instead.unwrap_or(failure.disposition);
+        self.fail(sequence, Failure { disposition, ..failure });
     }
 
     /// Sends what was cut of a dead letter in its place; an event fails.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CHECK_EVERY, Connection, Publisher};
+use super::{CHANNELS_LIMITED_FOR, CHECK_EVERY, Connection, Publisher};
+use crate::sink::rabbitmq::channels::CHANNELS_MAX;
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::port::AmqpPort;
 
@@ -20,6 +21,7 @@ impl Publisher {
         }
         open.check_at = now + CHECK_EVERY;
         let flows_since = open.flows_since;
+        self.raise_channels(now);
         let flows = self.flows(now);
         self.note_unanswered(flows, now);
         let is_old = |at: Instant| now.saturating_duration_since(at) >= UNANSWERED_AFTER;
@@ -28,6 +30,24 @@ impl Publisher {
         }
         let asked_at = self.exchanges.asked_at();
         self.check_overdue(asked_at.map(|at| at.max(flows_since)), now);
+    }
+
+    /// Uses fewer channels for a while. Others may have used up the limit of the user.
+    pub(super) fn limit_channels(&mut self, channels: usize, now: Instant) {
+        tracing::warn!(
+            code = "sink.channels-limited",
+            channels,
+            "the user has no further channels: events of more destinations than that wait for each other"
+        );
+        (self.channels_max, self.channels_limited_at) = (channels, Some(now));
+    }
+
+    fn raise_channels(&mut self, now: Instant) {
+        let is_over = |at| now.saturating_duration_since(at) >= CHANNELS_LIMITED_FOR;
+        if self.channels_limited_at.is_some_and(is_over) {
+            self.channels_max = (2 * self.channels_max).min(CHANNELS_MAX);
+            self.channels_limited_at = Some(now).filter(|_| self.channels_max < CHANNELS_MAX);
+        }
     }
 
     /// Whether messages have been sent without a pause for so long that an answer that is missing

@@ -295,6 +295,33 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert!(fixture.publisher.channels.are_all_busy());
     assert_eq!(fixture.port.opened, 2);
+    // AND after a while twice as many are tried
+    fixture.pass(CHANNELS_LIMITED_FOR);
+    assert_eq!((fixture.publisher.channels_max, fixture.port.opened), (2, 3));
+}
+
+#[test]
+fn a_stream_that_has_failed_holds_back_its_own_events_only() {
+    const FAILED: &str = "RESOURCE_ERROR - Stream not found for queue 'q' in vhost '/'";
+    let mut fixture = Fixture::connected();
+    fixture.publisher.publish(1, empty_message("e", "stream", "1"));
+    fixture.publish(&[2]);
+    assert_eq!(fixture.sent(), ["1", "2"]);
+    // WHEN the broker closes over one of two THEN they are sent alone
+    assert_eq!(failed(&fixture.close(506, FAILED)), []);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1"]);
+    let reports = fixture.close(506, FAILED);
+    assert_eq!(failed(&reports), [(1, "rabbitmq.resource-error", Disposition::Delayed)]);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["2"]);
+    assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(2)));
+    // AND a further one for the stream fails without being sent
+    fixture.publisher.publish(3, empty_message("e", "stream", "3"));
+    fixture.publish(&[4]);
+    let reports = fixture.publisher.reports();
+    assert_eq!(failed(&reports), [(3, "rabbitmq.resource-error", Disposition::Delayed)]);
+    assert_eq!(fixture.sent(), ["4"]);
 }
 
 /// A publisher with 2,000 events for 40 destinations, of which as many are sent as may be.

@@ -27,7 +27,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     fixture.connect(&[CHANNEL, 2], 2);
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["1"]);
-    // WHEN another follows within a while THEN it fails without being sent
+    // WHEN another follows within a while THEN it fails without being sent, and without an attempt
     let tried_at = fixture.now;
     fixture.pass(5 * SECOND);
     fixture.publisher.unconfirmed.unanswered(1);
@@ -37,7 +37,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
     }
     let reports = fixture.publisher.reports();
-    assert_eq!(failed(&reports), [(3, fault::NO_EXCHANGE, Disposition::Transient)]);
+    assert_eq!(failed(&reports), [(3, fault::NO_EXCHANGE, Disposition::Delayed)]);
     assert!(fixture.sent().is_empty());
     // WHEN that is over THEN the next is sent
     fixture.now = tried_at + DOUBTFUL_BESIDE_UNANSWERED_EVERY;
