@@ -23,9 +23,11 @@ Schema for editors. Commented examples are in `config/`.
 * A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is a number of bytes, or has a unit: `64MiB`, `64MB`.
 * A template is text that may contain columns (`outbox.event.${aggregatetype}`), members of JSON columns (`${headers.tenant}`), and
   the name of the table (`${table}`): see [outbox.md](outbox.md#templates). `$${` is a literal `${`.
-* In the name of a variable, `N` is the index of a `[[source.outbox]]`, from 0 on, and `NAME` is a name of your choice. The dots of a
+* In the name of a variable, `N` is the index of a `[[source.outbox]]`, from 0 on, and `NAME` is a name of your choice: one in
+  capitals alone becomes one in small letters, and any other stays as it is. The dots of a
   client property become underscores: `WALRELAY_SINK__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4`. Lists are separated by commas.
-* Without any `[[source.outbox]]` and without `[source.messages]`, the outbox is `public.outbox`.
+* Without any `[[source.outbox]]` and without `[source.messages]`, the outbox is `public.outbox`. With the first of them it needs
+  a section of its own.
 ";
 
 const TABLE_HEAD: &str = "| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n";
