@@ -150,6 +150,7 @@ mutants! {
     RabbitMissingExchangeForgotten: "a close over a missing exchange names no message",
     RabbitRefusalForgotten: "a routing key that the login may not use is sent to again at once",
     RabbitDoubtfulFirst: "on a new connection what may have ended the last one is sent first",
+    RabbitQueueFailureIsOutage: "a close over a stream that has failed is taken for an outage of the broker",
     RabbitMissingForEver: "an exchange that was missing once counts as missing as long as the connection lasts",
     RabbitBlockedForgotten: "a broker that takes no messages for now counts as one that does",
     RabbitUnblockedForgotten: "a broker that takes messages again is not noticed",

@@ -185,7 +185,8 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
 >() {
     // GIVEN a message that fails four times, and one behind it
     let fixture = fixture::<B>("exhausted");
-    fixture.send_with(&[&[("key", "a"), ("id", "e-1")], B::BROKER_HEADERS].concat(), "fail 4");
+    let own = [("key", "a"), ("id", "e-1"), ("x-delivery-date", "monday")];
+    fixture.send_with(&[&own, B::BROKER_HEADERS].concat(), "fail 4");
     fixture.send("a", "e-2", "ok");
     let inbox = fixture.start();
     fixture.database.wait_handled(1);
@@ -205,6 +206,8 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
         ("x-last-death-queue", ""),
         ("x-delivery-count", ""),
         ("x-acquired-count", ""),
+        // A name that only looks like one of the broker.
+        ("x-delivery-date", "monday"),
     ]);
     assert!(letter.header("dlq-first-failed-at") < letter.header("dlq-failed-at"));
     assert_eq!(fixture.database.deferred(), 0);

@@ -26,6 +26,7 @@ counts! {
     closed: "channels closed",
     no_exchange: "channels closed over no exchange",
     forbidden: "channels closed over a permission",
+    over_queue: "channels closed over a stream that has failed",
     returned: "returned",
     /// The connection was lost after the return and before the confirm.
     returned_only: "returned, confirm lost",

@@ -37,6 +37,10 @@ impl Server {
         self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Silent))
     }
 
+    fn has_failed(&self, topic: &str) -> bool {
+        self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Failed))
+    }
+
     /// A channel that waits for a queue goes on when that answers, or gives up.
     pub(super) fn release_held(&mut self, id: u64, now_us: u64, mood: Mood) {
         if self.connections.get(&id).is_none_or(|it| !it.has_held()) {
@@ -89,6 +93,7 @@ impl Server {
         let poison = if record.is_poison() { Poison::of(&record.id) } else { None };
         let takes_one = self.draw(8) == 0;
         let is_missing = self.missing_exchange.as_ref() == Some(&exchange);
+        let has_failed = self.has_failed(record.topic);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let by = (connection.relay, connection.sink);
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
@@ -97,6 +102,11 @@ impl Server {
         let topic = record.topic;
         if let Some(refusal) = refusal(is_missing, &exchange, topic, poison, chance) {
             return self.refuse((id, number), &record, now_us, refusal);
+        }
+        if has_failed {
+            let text =
+                format!("RESOURCE_ERROR - Stream not found for queue '{topic}' in vhost '/'");
+            return self.refuse((id, number), &record, now_us, (506, text));
         }
         channel.tag += 1;
         let tag = channel.tag;
@@ -112,7 +122,7 @@ impl Server {
             Some(Trouble::Full) => (Some(false), false),
             None if is_nacked => (Some(false), chance == 4),
             None => (Some(true), true),
-            Some(Trouble::Silent) => (None, false),
+            Some(Trouble::Silent | Trouble::Failed) => (None, false),
         };
         channel.unanswered.insert(tag, Unanswered { acked, read_us: now_us });
         if acked == Some(false) || acked == Some(true) && !stores {
@@ -125,7 +135,7 @@ impl Server {
             && !self.forbidden.is_empty()
             && let Some(refused) = self.forbidden.get_mut(&(by, topic.to_owned()))
         {
-            refused.has_taken_since = true;
+            refused.is_of_one = true;
         }
         if acked == Some(true) && !stores {
             let returned =
@@ -159,7 +169,7 @@ impl Server {
         let topic = record.topic;
         let last = self.forbidden.get(&(by, topic.to_owned()));
         let is_soon = |it: &Forbidden| {
-            it.connection != id && !it.has_taken_since && now_us < it.at_us + ASKED_AGAIN_US
+            it.connection != id && !it.is_of_one && now_us < it.at_us + ASKED_AGAIN_US
         };
         if code == 403 && last.is_some_and(is_soon) {
             let what = format!("closes: {by:?} sends to {topic} at once after a refusal");
@@ -171,6 +181,7 @@ impl Server {
         self.counts.closed += 1;
         self.counts.no_exchange += u64::from(code == 404);
         self.counts.forbidden += u64::from(code == 403);
+        self.counts.over_queue += u64::from(code == 506);
         let loss = ConnectionLoss::refused(code, &text);
         connection.tell(now_us, AmqpEvent::Closed(loss));
         self.tell(|| format!("channel {number} of {by:?} is closed: {text}"));

@@ -18,8 +18,10 @@ use crate::world::RELAYS_MAX;
 const CONNECT_WITHIN_US: u64 = 5_000_000;
 /// Each end gives up a connection on which it hears nothing for so long.
 const HEARTBEATS_US: u64 = 6_000_000;
-/// So often may the connection of a sink be closed over the number of its channels.
+/// So often may the connection of a sink be closed over the number of its channels, and once more each
+/// time the relay looks whether the limit is gone.
 const OVER_CHANNELS_MAX: u64 = 2;
+const LIMIT_TRIED_US: u64 = 600_000_000;
 const FRAME_BYTES: usize = 32 * 1024;
 /// The names of the queues, and the routing keys that lead to them.
 pub(super) const QUEUES: [&str; 3] = ["bills", "orders", DEAD_LETTERS];
@@ -33,6 +35,8 @@ pub(crate) enum Trouble {
     Gone,
     /// It has its most messages, and nacks (`overflow` is `reject-publish`).
     Full,
+    /// It is a stream that its coordinator does not know: the channel is closed over each message.
+    Failed,
 }
 
 /// A queue, and the routing key that leads to it.
@@ -118,8 +122,9 @@ pub(super) struct Forbidden {
     /// The last connection on which it was refused.
     pub(super) connection: u64,
     pub(super) at_us: u64,
-    /// Messages with this routing key were taken since: one event was refused, and not all.
-    pub(super) has_taken_since: bool,
+    /// Messages with this routing key were taken since, so one event was refused and not all; or the broker
+    /// has not said which message was refused.
+    pub(super) is_of_one: bool,
 }
 
 impl Server {
@@ -212,7 +217,7 @@ impl Server {
         Some(event)
     }
 
-    /// The relay hears where the login may not publish, and that it has too many channels.
+    /// The relay hears where the login may not publish, which stream has failed, and that it has too many channels.
     fn hear_close(&mut self, id: u64, loss: &ConnectionLoss) {
         let now_us = self.now_us;
         let Some(connection) = self.connections.get(&id) else { return };
@@ -220,9 +225,11 @@ impl Server {
         if loss.is_over_channels() {
             self.note_over_channels(by);
         }
-        let after = loss.text.split_once("topic '").map(|(_, after)| after);
+        let after = ["topic '", "queue '"].iter().find_map(|it| loss.text.split_once(it));
+        let after = after.map(|(_, after)| after);
         if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
-            let heard = Forbidden { connection: id, at_us: now_us, has_taken_since: false };
+            let is_of_one = !loss.is_refused_publish();
+            let heard = Forbidden { connection: id, at_us: now_us, is_of_one };
             self.forbidden.insert((by, topic.to_owned()), heard);
         }
     }
@@ -550,9 +557,10 @@ impl Server {
     /// A sink that is told how many channels its user may have does not open them again and again: each
     /// time everything in flight would be repeated.
     fn note_over_channels(&mut self, (relay, sink): (usize, u64)) {
+        let most = OVER_CHANNELS_MAX + self.now_us / LIMIT_TRIED_US;
         let times = self.over_channels.entry((relay, sink)).or_default();
         *times += 1;
-        if *times > OVER_CHANNELS_MAX {
+        if *times > most {
             self.complaint.get_or_insert(format!(
                 "channels: relay {relay} has opened more channels than its user may have {times} times"
             ));

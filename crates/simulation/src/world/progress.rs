@@ -47,7 +47,8 @@ impl World {
         }
         let counts = self.report.rabbitmq;
         // What was in flight when a channel was closed over a message is sent one by one.
-        let lost = counts.lost + counts.half_open + counts.closed - counts.no_exchange;
+        let lost =
+            counts.lost + counts.half_open + counts.closed - counts.no_exchange - counts.over_queue;
         let (now_us, round) = (self.clock.us(), self.report.rounds);
         let waiting = self.holder_in_order().and_then(|relay| self.waiting_event(relay));
         let Some(event) = waiting else {

@@ -86,7 +86,8 @@ impl World {
                 ends.queue_us = Some(soon_us);
             }
             FaultKind::QueueFull => {
-                broker.rabbitmq.trouble(topic, Some(Trouble::Full));
+                let trouble = if drawn < 3 { Trouble::Full } else { Trouble::Failed };
+                broker.rabbitmq.trouble(topic, Some(trouble));
                 ends.full_us = Some(soon_us);
             }
             FaultKind::ExchangeDeleted => {
@@ -119,6 +120,7 @@ impl World {
         }
         if full_us.take_if(|at| *at <= now_us).is_some() {
             broker.rabbitmq.end_troubles(Trouble::Full);
+            broker.rabbitmq.end_troubles(Trouble::Failed);
             told.push("the queue has room again");
         }
         if exchange_us.take_if(|at| *at <= now_us).is_some() {

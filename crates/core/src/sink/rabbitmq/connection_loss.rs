@@ -7,6 +7,7 @@ use super::fault::{
     NOT_IMPLEMENTED, PRECONDITION_FAILED, close_class, close_meaning,
 };
 use crate::base::error::{Exit, Fault};
+use crate::mutants::{Mutant, on};
 use crate::sink::{Disposition, Failure, UNREACHABLE};
 
 /// In the broker's text about a queue that exists and does not answer.
@@ -161,7 +162,7 @@ impl ConnectionLoss {
 
     /// True if the broker closed because a queue that a message leads to cannot take any.
     pub fn is_over_a_queue(&self) -> bool {
-        self.meaning() == Some(CloseMeaning::QueueFailed)
+        self.meaning() == Some(CloseMeaning::QueueFailed) && !on(Mutant::RabbitQueueFailureIsOutage)
     }
 
     /// True if the broker ends all its connections, as a node does that is stopped.

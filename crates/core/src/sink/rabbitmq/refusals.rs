@@ -64,7 +64,7 @@ impl Refusals {
         self.remember(place, Refusal::NoExchange, now);
     }
 
-    /// The broker has refused this message, which was sent alone, and may not have said where.
+    /// The broker has refused this message, which was sent alone, and has not said where.
     pub(super) fn add_alone(&mut self, message: &AmqpMessage, refusal: Refusal, now: Instant) {
         let [_, place] = places(message);
         self.remember(place, refusal, now);

@@ -108,14 +108,10 @@ impl Publisher {
     /// those for the place that the broker names, or else the only one in flight.
     fn publish_refused(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
         let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight(), now);
-        let refusal = Refusal::NotPermitted(loss.text.clone());
-        if meant.is_empty()
-            && let Some(sequence) = self.unconfirmed.lone_suspect()
-            && let Some(message) = self.unconfirmed.item(sequence)
-        {
-            self.refusals.add_alone(message, refusal.clone(), now);
-            meant.push(sequence);
+        if meant.is_empty() {
+            meant.extend(self.unconfirmed.lone_suspect());
         }
+        let refusal = Refusal::NotPermitted(loss.text.clone());
         meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal, None));
         !meant.is_empty()
     }
