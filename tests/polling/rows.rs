@@ -134,6 +134,34 @@ fn a_column_that_gets_another_type_is_not_read_as_its_old_one() {
 }
 
 #[test]
+fn what_a_row_does_not_have_holds_up_no_other_row_and_is_not_made_up() {
+    // GIVEN a row without an id before one without a time, in claims of one row
+    let mut scene = shipped("polling_nulls");
+    let settings = "batch_max = 1\ncolumns.order = \"seq\"\ninterval";
+    scene.source = scene.source.replace("interval", settings);
+    scene.route += "headers = { shop = \"${shop}\" }\n";
+    scene.sql(
+        "ALTER TABLE outbox DROP CONSTRAINT outbox_pkey;
+         ALTER TABLE outbox ALTER id DROP IDENTITY, ALTER id DROP NOT NULL, ALTER created_at DROP NOT NULL,
+           ADD seq bigserial;
+         CREATE TYPE shop AS (region text, name text);
+         ALTER TABLE outbox ADD shop shop;
+         INSERT INTO outbox (id, event_key, payload, shop, created_at)
+           VALUES (NULL, 'k', '{}', NULL, now()), (2, 'k', '{}', ROW('eu', NULL), NULL)",
+    );
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("the second row to be settled", || {
+        scene.sql("SELECT status FROM outbox WHERE id = 2") == "published"
+    });
+    relay.stop();
+    // THEN the record has no time, and a value with a field that is NULL
+    let records = crate::support::faults::read(&[&scene.topic()]);
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].header_names(), ["id", "shop"]);
+    assert_eq!(records[0].header("shop"), Some("(eu,)"));
+}
+
+#[test]
 fn a_key_in_a_column_that_sql_cannot_read_as_json_is_refused() {
     let mut scene = shipped("polling_unread_key");
     scene.sql("ALTER TABLE outbox ADD meta bytea");

@@ -205,6 +205,11 @@ async fn who_may_not_is_told_who_may() {
             let table = table_sql(&settings.outboxes[0]).unwrap();
             client.batch_execute(&table).await.unwrap();
         }
+        if number == 3 {
+            // THEN a script that goes on after an error makes no slot without the publication
+            denied.batch_execute(&steps[number].sql).await.unwrap();
+            client.batch_execute(&steps[2].sql).await.unwrap();
+        }
         let fault = run(&denied, &steps[number..=number], |_| {}).await.unwrap_err();
         assert_eq!((fault.code, fault.exit), ("init.permission", Exit::Source));
         assert!(fault.mend.contains(who), "{}", fault.mend);

@@ -258,6 +258,22 @@ async fn all_tables_is_a_warning() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn tables_of_the_publication_that_are_not_configured_are_named() {
+    let (client, settings) = prepared(testing::logical(), "others").await;
+    let sql = "CREATE TABLE billed (id int); ALTER PUBLICATION others ADD TABLE billed;";
+    client.batch_execute(sql).await.unwrap();
+    expect_warning(
+        &report(&client, &settings).await,
+        "publication.other-tables",
+        "also has public.billed",
+    );
+    client.batch_execute("ALTER PUBLICATION others DROP TABLE billed").await.unwrap();
+    let found = report(&client, &settings).await.findings;
+    assert!(found.iter().all(|it| it.topic != "publication.other-tables"), "{found:#?}");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_partitioned_outbox_needs_its_root() {
     let (client, settings) = testing::logical().database("partitioned").await;
     client
@@ -413,6 +429,13 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let (client, settings) = prepared(testing::logical(), "judged").await;
     let sound = report(&client, &settings).await.facts;
     let judged = |change: &dyn Fn(&mut SourceFacts)| judged_with(&sound, &settings, change);
+    // PostgreSQL 19 shows a slot without a plugin while it raises effective_wal_level.
+    let found = judged(&|facts| {
+        let slot = facts.slot.as_mut().unwrap();
+        (slot.plugin, slot.wal_status, slot.active_pid) = (Some(String::new()), None, Some(7));
+        (slot.confirmed_flush, slot.restart_lsn) = Default::default();
+    });
+    expect_warning(&found, "slot.being-made", "by pid 7");
     let found = judged(&|facts| facts.server.standby = true);
     expect(&found, Exit::Source, "source.standby", "standby", "target_session_attrs=primary");
     let found = judged(&|facts| facts.server.output_plugins = Some("wal2json".into()));
