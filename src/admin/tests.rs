@@ -15,7 +15,7 @@ use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::writer::DeadLetterSettings;
-use crate::health::{self, FactsWriter, Pass, Phase, StateWatch};
+use crate::health::{self, FactsWriter, IntakeHold, Pass, Phase, StateWatch};
 use crate::metrics::{Metrics, Point};
 use crate::sink::testing::MemoryBroker;
 
@@ -154,18 +154,21 @@ fn readiness_follows_the_facts_and_tells_its_reasons() {
 #[test]
 fn a_relay_that_stands_by_is_well_for_those_who_say_so_unless_its_broker_is_away() {
     let mut stage = stage();
-    let standby = Pass { phase: Phase::Standby, ..streaming() };
+    let hold = Some(IntakeHold::DeadLettersUnread);
+    let standby = Pass { phase: Phase::Standby, hold, ..streaming() };
     stage.recorder.pass(&standby, 0);
+    stage.recorder.pass(&standby, 40_000);
+    stage.now_ms.store(40_000, Ordering::Relaxed);
     assert_eq!(get(stage.addr, "/readyz").0, 503);
     assert_eq!(get(stage.addr, "/readyz?standby=no").0, 503);
     assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "standby\n".into()));
     let body = get_json(stage.addr, "/readyz?standby=ok");
     assert_eq!((&body["standby"], &body["ready"]), (&true.into(), &false.into()));
-    stage.recorder.pass(&Pass { sink_reachable: false, ..standby }, 0);
+    stage.recorder.pass(&Pass { sink_reachable: false, ..standby }, 40_000);
     let (code, body) = get(stage.addr, "/readyz?standby=ok");
     assert_eq!((code, body.as_str()), (503, "sink_down: broker unreachable for 0 s\n"));
     // Whoever streams is judged as ever.
-    stage.recorder.pass(&streaming(), 0);
+    stage.recorder.pass(&streaming(), 40_000);
     assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "ready\n".into()));
 }
 

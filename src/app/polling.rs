@@ -59,7 +59,14 @@ pub(super) fn run(
             _ = signals.next_stop() => Ok(None),
         }
     });
-    let Some(statements) = prepared? else { return Ok(()) };
+    let statements = match prepared {
+        Ok(Some(statements)) => statements,
+        ended => {
+            // Not dropped: that would wait for a name that is being resolved.
+            runtime.shutdown_background();
+            return ended.map(drop);
+        }
+    };
     let (batch_sender, batches) = sync_channel(polling.workers);
     let (late_sender, late) = mpsc::channel(LATE_MAX);
     let (locked, locked_verdicts) = LockedVerdicts::new();

@@ -20,7 +20,11 @@ pub fn multi_thread(threads: usize, name: &str) -> Result<Runtime, Fault> {
 
 /// Awaits a future on a thread without a runtime.
 pub fn block_on<T>(answer: impl Future<Output = T>) -> Result<T, Fault> {
-    Ok(current_thread()?.block_on(answer))
+    let runtime = current_thread()?;
+    let answer = runtime.block_on(answer);
+    // Not dropped: that would wait for a name that is being resolved.
+    runtime.shutdown_background();
+    Ok(answer)
 }
 
 /// Like [`block_on`], for a future that may fail.

@@ -80,7 +80,16 @@ pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<(St
 /// `code` points into a message or an answer that lives.
 pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> Code {
     // SAFETY: the enum is a C int.
-    Code::of(unsafe { code.cast::<c_int>().read() })
+    let number = unsafe { code.cast::<c_int>().read() };
+    let code = Code::of(number);
+    if code == Code::Unlisted {
+        tracing::warn!(
+            code = "sink.unknown-answer",
+            number,
+            "the broker gave an error that this version does not know"
+        );
+    }
+    code
 }
 
 /// # Safety

@@ -138,6 +138,17 @@ pub(super) fn create_topics(
                         "kafka-acls.sh --bootstrap-server {} --add --allow-principal User:… --operation Create --operation Describe --topic {name}",
                         settings.brokers
                     ),
+                    Code::InvalidReplicationFactor => {
+                        "set sink.kafka.replication to the number of brokers at most, or remove it"
+                            .to_owned()
+                    }
+                    Code::InvalidPartitions => {
+                        "set sink.kafka.partitions to what the cluster allows".to_owned()
+                    }
+                    Code::InvalidConfig | Code::PolicyViolation => format!(
+                        "the cluster refuses these partitions, replicas or settings: create the topic in the way that it allows (dead letters want cleanup.policy=delete, retention.ms=-1): kafka-topics.sh --bootstrap-server {} --create --topic {name} --partitions …",
+                        settings.brokers
+                    ),
                     _ => fault::mend(code_of(code), &name, &settings.brokers, true),
                 };
                 return Err(not_created(&name, &failure.reason, settings, &mend));

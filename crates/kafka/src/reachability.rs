@@ -72,10 +72,16 @@ pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &st
 fn reaching(error: &str) -> &'static str {
     // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
     let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
+    // Another name than this is one that the cluster has given.
+    let is_advertised = named.is_some_and(|(name, _)| !name.ends_with("/bootstrap"));
     let text = named.map_or(error, |(_, text)| text).to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     // This one names a host.
-    if says(&["failed to resolve"]) {
+    if is_advertised && says(&["failed to resolve"]) {
+        "the cluster itself names this host: let this host resolve the name, or correct advertised.listeners of that broker"
+    } else if is_advertised && says(&["connect to", "timed out"]) {
+        "start the broker, or correct its advertised.listeners: the cluster itself names this address"
+    } else if says(&["failed to resolve"]) {
         "correct the host name in sink.kafka.brokers"
     } else if says(&["certificate verify failed", "certificate could not be verified"]) {
         "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"

@@ -24,10 +24,14 @@ fn an_error_of_a_connection_leads_to_what_mends_it() {
         ),
         (
             "sasl_ssl://kafka:9093/1: Connect to ipv4#127.0.0.1:9093 failed: Connection refused".into(),
-            "start the broker",
+            "start the broker, or correct its advertised.listeners",
         ),
         (
             "ssl://kafka-sasl:9093/1: Failed to resolve 'kafka-sasl:9093': Name or service not known".into(),
+            "the cluster itself names this host",
+        ),
+        (
+            "ssl://kafka-sasl:9093/bootstrap: Failed to resolve 'kafka-sasl:9093': Name or service not known".into(),
             "correct the host name",
         ),
         ("kafka-ssl:9092/1: Receive failed: Connection reset by peer".into(), "start the broker"),

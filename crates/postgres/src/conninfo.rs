@@ -57,6 +57,18 @@ const NEUTRAL: [(&str, &str, &[&str]); 5] = [
     ("sslnegotiation", "PGSSLNEGOTIATION", &["postgres"]),
 ];
 
+/// Variables that change how libpq connects, and are not read: one that is set would be ignored without a
+/// message. The first two say where to connect, if nothing else does.
+const UNREAD_VARIABLES: [&str; 7] = [
+    "PGSERVICE",
+    "PGHOSTADDR",
+    "PGSSLCRL",
+    "PGSSLCRLDIR",
+    "PGSSLCERTMODE",
+    "PGSSLMINPROTOCOLVERSION",
+    "PGSSLMAXPROTOCOLVERSION",
+];
+
 /// The usual cause of a URL that cannot be taken apart.
 const ENCODE: ConnInfoError = ConnInfoError::Malformed(
     "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or `@` in a user or password \
@@ -98,6 +110,12 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
         let value = if variable.is_empty() { None } else { env(variable) };
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             neutral(name, variable, &value)?;
+        }
+    }
+    let unread = if is_given("host") { &UNREAD_VARIABLES[2..] } else { &UNREAD_VARIABLES };
+    for variable in unread {
+        if let Some(value) = env(variable).filter(|value| !value.is_empty()) {
+            return Err(unsupported(variable, &value, &["not set, because it is not read"]));
         }
     }
     for (name, value) in pairs {

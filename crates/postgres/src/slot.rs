@@ -50,7 +50,16 @@ pub async fn check_create(
     let Some(slot) = &state.slot else { return Ok(()) };
     let lost =
         || slot.is_lost().then(|| slot_lost(name, slot.loss_reason(), &slot.confirmed_flush));
+    let lacks_failover = || {
+        let is_other = failover && !slot.is_failover();
+        let mend = format!(
+            "while no relay reads it: psql \"dbname={} replication=database\" -c \"ALTER_REPLICATION_SLOT {name} (FAILOVER true)\"",
+            state.database
+        );
+        is_other.then(|| Fault { mend, ..slot_exists(name) })
+    };
     let unusable = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(lost);
+    let unusable = unusable.or_else(lacks_failover);
     Err(unusable.unwrap_or_else(|| slot_exists(name)))
 }
 

@@ -71,6 +71,11 @@ impl SlotFacts {
         self.plugin.is_some() && self.confirmed_flush.is_zero() && !self.is_lost()
     }
 
+    /// Standbys synchronize it.
+    pub fn is_failover(&self) -> bool {
+        self.failover == Some(true)
+    }
+
     /// It can never be read again.
     pub fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()

@@ -74,8 +74,12 @@ impl KafkaCopies {
     /// Judges an error: one that a record alone can cause refuses the record; every other one is
     /// waited for. A producer that is of no more use is replaced.
     fn judge(&self, topic: &str, error: &KafkaError, producer: &CopyProducer) -> Unconfirmed {
-        if let Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord) =
-            error.rdkafka_error_code()
+        if let Some(
+            Code::MessageSizeTooLarge
+            | Code::MessageBatchTooLarge
+            | Code::InvalidMessageSize
+            | Code::InvalidRecord,
+        ) = error.rdkafka_error_code()
         {
             return Unconfirmed::Refused(error.to_string());
         }

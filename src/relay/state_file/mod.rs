@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, Per
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, IFlags, accessat, ioctl_getflags, ioctl_setflags};
 
 use walrelay_core::relay::ports::{FileBytes, StateBytes, StateFileSource};
 use walrelay_core::relay::state_file::StateFile;
@@ -159,6 +159,12 @@ fn create(path: &Path) -> std::io::Result<File> {
     let found = length(&file)?;
     if file.metadata()?.mode() & 0o022 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    if found == 0
+        && let Ok(flags) = ioctl_getflags(&file)
+    {
+        // On btrfs a full file system would end the process (SIGBUS) when a page is copied to be written.
+        ioctl_setflags(&file, flags | IFlags::NOCOW).ok();
     }
     if let Some(missing) = BYTES.checked_sub(found as usize) {
         // Written, not only extended: so a full file system is reported here and not as SIGBUS.

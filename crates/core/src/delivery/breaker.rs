@@ -44,7 +44,12 @@ impl Breaker {
     /// Whether one more may be written.
     pub fn allow(&mut self, now_unix_us: i64) -> Result<(), Burst> {
         let recent = self.recent(now_unix_us);
-        self.letters.retain(|(at, _)| recent.contains(at));
+        while self.letters.front().is_some_and(|(at, _)| at < recent.start()) {
+            self.letters.pop_front();
+        }
+        while self.letters.back().is_some_and(|(at, _)| at > recent.end()) {
+            self.letters.pop_back();
+        }
         self.open |= self.letters.len() >= self.burst_max;
         if self.open { Err(self.burst()) } else { Ok(()) }
     }
@@ -52,8 +57,10 @@ impl Breaker {
     /// Whether one more would be too many.
     pub fn is_open(&self, now_unix_us: i64) -> bool {
         let recent = self.recent(now_unix_us);
-        let letters = self.letters.iter().filter(|(at, _)| recent.contains(at));
-        self.open || letters.count() >= self.burst_max
+        // They are in the order of their times, and there may be a million of them.
+        let from = self.letters.partition_point(|(at, _)| at < recent.start());
+        let until = self.letters.partition_point(|(at, _)| at <= recent.end());
+        self.open || until.saturating_sub(from) >= self.burst_max
     }
 
     /// The times of the dead letters that count. A time that is farther ahead is from before the clock was set

@@ -112,7 +112,7 @@ impl World {
                     self.with(*event, |record| found.add(record, 0));
                 }
             }
-            stored.append(topic.to_owned(), found, look == Look::Whole);
+            stored.append((topic.to_owned(), false), found, look == Look::Whole);
         }
         stored
     }

@@ -53,8 +53,9 @@ pub struct StoredEvents {
     records: HashMap<RecordHash, u32>,
     /// How far each key of a topic has come.
     ends: HashMap<u64, KeyEnd>,
-    /// The topics that were read, and whether all of their partitions were.
-    topics: HashMap<String, bool>,
+    /// The topics that were read for events that ask for no partition, and for those that ask for one, and whether
+    /// all of their partitions were.
+    topics: [HashMap<String, bool>; 2],
     /// The last of the transactions of which there are records.
     newest: Lsn,
 }
@@ -128,15 +129,21 @@ impl StoredEvents {
         self.newest = self.newest.max(commit_lsn);
     }
 
-    /// Adds those of another topic, which was read to its end; `whole` if all its partitions were.
-    pub fn append(&mut self, topic: String, mut others: StoredEvents, whole: bool) {
+    /// Adds those of another topic, which was read to its end; `whole` if all its partitions were. They answer for
+    /// events that ask for a partition, or for those that do not.
+    pub fn append(
+        &mut self,
+        (topic, by_partition): (String, bool),
+        mut others: StoredEvents,
+        whole: bool,
+    ) {
         if others.records.len() > self.records.len() {
             // The larger table is not copied.
             std::mem::swap(&mut self.records, &mut others.records);
         }
         self.records.extend(others.records);
         self.ends.extend(others.ends);
-        self.topics.insert(topic, whole);
+        self.topics[usize::from(by_partition)].insert(topic, whole);
         self.newest = self.newest.max(others.newest);
     }
 
@@ -145,7 +152,8 @@ impl StoredEvents {
         if !self.may_hold(event, commit_lsn) {
             return Stored::Unknown;
         }
-        let Some(&whole) = self.topics.get(event.topic) else { return Stored::Unknown };
+        let topics = &self.topics[usize::from(event.partition.is_some())];
+        let Some(&whole) = topics.get(event.topic) else { return Stored::Unknown };
         if whole && commit_lsn > self.newest {
             return Stored::No;
         }

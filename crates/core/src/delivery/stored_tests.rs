@@ -22,7 +22,7 @@ fn stored(records: &[Row]) -> StoredEvents {
     let mut stored = StoredEvents::of(TRANSACTIONS);
     let mut found = stored.another();
     records.iter().for_each(|row| with(*row, |record| found.add(record, 0)));
-    stored.append("orders".to_owned(), found, true);
+    stored.append(("orders".to_owned(), false), found, true);
     stored
 }
 
@@ -58,7 +58,7 @@ fn an_event_is_stored_if_everything_of_it_is() {
     assert_eq!(differs(|event| event.topic = "other"), Stored::Unknown);
     assert_eq!(differs(|event| event.value = None), Stored::No);
     assert_eq!(differs(|event| event.value = Some(b"")), Stored::No);
-    assert_eq!(differs(|event| event.partition = Some(0)), Stored::No);
+    assert_eq!(differs(|event| event.partition = Some(0)), Stored::Unknown);
     assert_eq!(differs(|event| event.headers = &[("id", b"1")]), Stored::Unknown);
     let reordered: fn(&mut Outbound<'_>) =
         |event| event.headers = &[("lsn", b"0/96"), ("id", b"1")];
@@ -79,7 +79,7 @@ fn a_key_with_records_in_two_partitions_is_published_again() {
         for (row, partition) in rows.iter().zip(partitions) {
             with(*row, |record| found.add(record, partition));
         }
-        stored.append("orders".to_owned(), found, true);
+        stored.append(("orders".to_owned(), false), found, true);
         let expected = if is_known { Stored::Yes } else { Stored::No };
         assert!(rows.iter().all(|row| take(&mut stored, *row) == expected), "{partitions:?}");
     }
@@ -123,7 +123,7 @@ fn a_partition_that_was_left_out_says_nothing() {
     let mut stored = StoredEvents::of(TRANSACTIONS);
     let mut found = stored.another();
     with((150, A, 1), |record| found.add(record, 0));
-    stored.append("orders".to_owned(), found, false);
+    stored.append(("orders".to_owned(), false), found, false);
     // Of a key that was found everything is known.
     assert_eq!(take(&mut stored, (150, A, 1)), Stored::Yes);
     assert_eq!(take(&mut stored, (151, A, 2)), Stored::No);

@@ -48,6 +48,9 @@ pub struct Outboxes {
     known: Vec<(u32, String, String, usize)>,
     /// The plans by oid, sorted. `None` is a published table that is no outbox: there may be any number of them.
     plans: Vec<(u32, Option<Box<Plan>>)>,
+    /// Partitions whose description lacks columns. Postgres describes them with the column numbers of their root also
+    /// where their rows come under the root's name, so only a row shows that it is a fault.
+    unfit: BTreeMap<u32, Fault>,
     /// Object ids of domains, and of the built-in types that they are over.
     domains: BTreeMap<u32, u32>,
     /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_ignored`].
@@ -62,6 +65,7 @@ impl Outboxes {
             messages,
             known: Vec::new(),
             plans: Vec::new(),
+            unfit: BTreeMap::new(),
             domains: BTreeMap::new(),
             ignored: BTreeSet::new(),
         })
@@ -70,6 +74,7 @@ impl Outboxes {
     /// For a new connection, on which Postgres describes every table again.
     pub fn forget(&mut self) {
         self.plans.clear();
+        self.unfit.clear();
         self.domains.clear();
     }
 
@@ -101,21 +106,37 @@ impl Outboxes {
         if let Ok(at) = slot {
             self.plans.remove(at);
         }
-        let plan = match self.find(relation) {
+        self.unfit.remove(&relation.oid);
+        let found = self.find(relation);
+        let is_outbox = found.is_some();
+        let is_named = |table: &OutboxTable| table.is_named(&relation.namespace, &relation.name);
+        let plan = match found.map(|(index, table)| {
+            let plan = Plan::compile(table, index, relation, binary);
+            plan.map_err(|fault| (fault, is_named(table)))
+        }) {
+            Some(Err((fault, false))) if fault.code == COLUMN_MISSING => {
+                self.unfit.insert(relation.oid, fault);
+                None
+            }
+            Some(Err((fault, _))) => return Err(fault),
+            Some(Ok(plan)) => Some(Box::new(plan)),
             None => None,
-            Some((index, table)) => Some(Plan::compile(table, index, relation, binary)?),
         };
-        let is_outbox = plan.is_some();
         let (Ok(at) | Err(at)) = slot;
-        self.plans.insert(at, (relation.oid, plan.map(Box::new)));
+        self.plans.insert(at, (relation.oid, plan));
         Ok(is_outbox)
+    }
+
+    /// The fault of a row under the name of a table that has no plan.
+    pub fn unfit(&self, oid: u32) -> Option<&Fault> {
+        self.unfit.get(&oid)
     }
 
     /// The outbox that a table is by its name or object id, and its place in the settings.
     fn find(&self, relation: &Relation) -> Option<(usize, &OutboxTable)> {
         let Relation { oid, namespace, name, .. } = relation;
         let mut tables = self.tables.iter().enumerate();
-        tables.find(|(_, table)| &table.schema == namespace && &table.table == name).or_else(|| {
+        tables.find(|(_, table)| table.is_named(namespace, name)).or_else(|| {
             let mut known = self.known.iter();
             let (.., index) = known.find(|(known_oid, schema, table, _)| {
                 known_oid == oid || (schema == namespace && table == name)

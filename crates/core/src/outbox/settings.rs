@@ -122,6 +122,10 @@ impl OutboxTable {
             && (self.schema.as_str(), self.table.as_str()) == ("public", "outbox")
     }
 
+    pub fn is_named(&self, schema: &str, table: &str) -> bool {
+        self.schema == schema && self.table == table
+    }
+
     /// The column that rises in the order in which the rows of one key were written, if it is known.
     pub fn order_column(&self) -> Option<&str> {
         let shipped = self.is_shipped().then_some(SHIPPED_ORDER);

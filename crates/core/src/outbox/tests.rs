@@ -195,3 +195,19 @@ fn a_shape_that_no_longer_fits_closes_the_table() {
     let turned = ["payload", "aggregateid", "aggregatetype", "id"];
     assert_eq!(outboxes.learn(&relation(9, "outbox", &turned), true), Ok(true));
 }
+
+/// Postgres describes a partition by the column numbers of its root, also where the rows come under the name of the root.
+#[test]
+fn a_partition_that_is_described_without_columns_is_a_fault_only_for_its_rows() {
+    let mut outboxes = both();
+    let whole = ["id", "aggregatetype", "aggregateid", "payload"];
+    outboxes.set_known(vec![(10, "public".into(), "outbox_2031".into(), 0)]);
+    let partition = |columns| relation(10, "outbox_2031", columns);
+    assert_eq!(outboxes.learn(&partition(&whole[..3]), true), Ok(true));
+    assert!(outboxes.plan(10).unwrap().is_none());
+    assert_eq!(outboxes.unfit(10).map(|fault| fault.code), Some("table.column-missing"));
+    assert_eq!(outboxes.unfit(9), None);
+    // WHEN it is described anew THEN its rows are events
+    assert_eq!(outboxes.learn(&partition(&whole), true), Ok(true));
+    assert!(outboxes.plan(10).unwrap().is_some() && outboxes.unfit(10).is_none());
+}

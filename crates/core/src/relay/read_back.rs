@@ -36,14 +36,15 @@ pub struct ReadBack {
     open: Option<OpenTopics>,
     random: Random,
     stored: StoredEvents,
-    topics: HashSet<String>,
+    /// Those that were asked for, for events without a partition of their own, and with one.
+    topics: [HashSet<String>; 2],
     /// Commit LSN from which on events are looked for.
     from: Lsn,
     /// Commit LSN from which on nothing is looked for; zero before the first session.
     until: Lsn,
     reader: Option<TopicLink>,
-    /// The topic that is being read.
-    awaited: Option<String>,
+    /// The topic that is being read, and whether for events with a partition of their own.
+    awaited: Option<(String, bool)>,
     /// A topic could not be read, and that was logged.
     failed: bool,
     /// Events in a row that no topic holds.
@@ -140,7 +141,7 @@ impl ReadBack {
     /// The answer of its topic about the event; none if that is not known yet, and then the event
     /// is offered again. Asked for all events, published again or not, in order.
     pub fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
-        let is_new = || !self.topics.contains(event.topic);
+        let is_new = || !self.topics[usize::from(event.partition.is_some())].contains(event.topic);
         if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {
             return None;
         }
@@ -153,13 +154,14 @@ impl ReadBack {
 
     /// Whether a topic is being read.
     pub fn is_reading(&mut self) -> bool {
-        let (Some(topic), Some(reader)) = (&self.awaited, &self.reader) else { return false };
+        let (Some(awaited), Some(reader)) = (&self.awaited, &self.reader) else { return false };
         let Some(found) = reader.answer() else { return true };
+        let (topic, _) = awaited;
         match found {
             Ok(FoundRecords { records: found, whole }) => {
                 let records = found.records();
                 tracing::debug!(topic, records, whole, "the end of the topic was read");
-                self.stored.append(topic.clone(), found, whole);
+                self.stored.append(awaited.clone(), found, whole);
             }
             Err(reason) if self.failed => tracing::debug!(topic, reason, "{UNREAD}"),
             Err(reason) => {
@@ -173,7 +175,7 @@ impl ReadBack {
 
     /// False if the topic is not read.
     fn request(&mut self, event: &Outbound<'_>) -> bool {
-        if self.topics.len() == TOPICS_MAX {
+        if self.topics.iter().map(HashSet::len).sum::<usize>() == TOPICS_MAX {
             return false;
         }
         if self.reader.is_none() {
@@ -183,17 +185,18 @@ impl ReadBack {
             self.stop();
             return false;
         };
+        let by_partition = event.partition.is_some();
         let request = ReadRequest {
             topic: event.topic.to_owned(),
             from_unix_us: event.commit_unix_us.saturating_sub(MARGIN_US),
-            by_partition: event.partition.is_some(),
+            by_partition,
             stored: self.stored.another(),
             room: RECORDS_MAX.saturating_sub(self.stored.records()),
         };
         // One topic is read at a time. If its reader has ended, its answer says so.
         let _is_read = reader.request(request);
-        self.topics.insert(event.topic.to_owned());
-        self.awaited = Some(event.topic.to_owned());
+        self.topics[usize::from(by_partition)].insert(event.topic.to_owned());
+        self.awaited = Some((event.topic.to_owned(), by_partition));
         true
     }
 }

@@ -33,7 +33,9 @@ pub fn two_servers(
 
 /// The commands that replace a slot that cannot be used any more.
 pub fn new_slot_commands(slot: &str) -> String {
-    format!("walrelay slot drop {slot} && walrelay slot create")
+    format!(
+        "walrelay slot drop {slot} && walrelay slot create (with --failover if walrelay slot show says before that the old one has it)"
+    )
 }
 
 pub fn slot_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {

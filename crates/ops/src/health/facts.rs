@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::slot_pin::SlotPin;
-use super::{Pass, Phase};
+use super::{IntakeHold, Pass, Phase};
 use walrelay_base::lock::locked;
 use walrelay_base::lsn::Lsn;
 use walrelay_base::stop::Stop;
@@ -178,6 +178,10 @@ pub struct FactsWriter {
 impl FactsWriter {
     /// Publishes a pass. To be called once per pass, also after passes that did nothing.
     pub fn pass(&mut self, pass: &Pass, now_ms: u64) {
+        // A relay without its source takes nothing in, whatever it would have to read first: a standby reads the
+        // dead-letter topic only when it has the slot.
+        let holds = |hold: &IntakeHold| hold.awaits_confirms() || pass.phase.has_source();
+        let pass = &Pass { hold: pass.hold.filter(holds), ..*pass };
         let Snapshot { pass: last, .. } = &self.now;
         let moved = pass.settled_events != last.settled_events
             || pass.confirmed_lsn != last.confirmed_lsn

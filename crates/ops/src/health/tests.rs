@@ -40,6 +40,27 @@ fn facts_come_out_as_they_went_in() {
 }
 
 #[test]
+fn what_must_be_read_first_is_read_by_a_relay_that_has_the_slot_and_not_by_a_standby() {
+    let unread = Pass { hold: Some(IntakeHold::DeadLettersUnread), ..streaming() };
+    let standby = Pass { phase: Phase::Standby, ..unread };
+    let (mut recorder, facts) = facts(0);
+    recorder.phase(Phase::Standby, 0);
+    for at_ms in [0, 60_000] {
+        recorder.pass(&standby, at_ms);
+        let health = judged(&facts, at_ms);
+        assert_eq!(
+            (health.state, health.reasons),
+            (HealthState::Standby, vec![StateReason::SlotBusy])
+        );
+    }
+    recorder.phase(Phase::Streaming, 60_500);
+    recorder.pass(&unread, 60_500);
+    assert_eq!(judged(&facts, 61_000).reasons, []);
+    recorder.pass(&unread, 91_000);
+    assert_eq!(judged(&facts, 91_000).state, HealthState::Held);
+}
+
+#[test]
 fn each_phase_has_its_state_and_its_reason() {
     let cases = [
         (Phase::Starting, HealthState::Starting, Some("starting")),

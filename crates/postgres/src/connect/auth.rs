@@ -31,13 +31,12 @@ struct LoginExchange<'a> {
     was_asked: bool,
 }
 
-/// Logs in, waits until the server is ready for queries,
-/// and returns the process id of the walsender.
+/// Logs in, and waits until the server is ready for queries.
 pub(super) async fn log_in(
     link: &mut ServerLink,
     reader: &mut MessageReader,
     info: &ConnInfo,
-) -> Result<i32, ConnectCause> {
+) -> Result<(), ConnectCause> {
     ask_for_session(link, info, Some("database")).await?;
     LoginExchange { link, reader, info, was_asked: false }.run().await
 }
@@ -89,20 +88,15 @@ async fn ask_for_session(
 }
 
 impl LoginExchange<'_> {
-    async fn run(&mut self) -> Result<i32, ConnectCause> {
-        let mut backend_pid = 0;
+    async fn run(&mut self) -> Result<(), ConnectCause> {
         loop {
             let message = self.next().await?;
             match message.tag {
                 b'R' => self.authenticate(&message.payload).await?,
-                b'K' => {
-                    let pid = message.payload.first_chunk::<4>();
-                    backend_pid = pid.map_or(0, |pid| i32::from_be_bytes(*pid));
-                }
-                b'Z' => return Ok(backend_pid),
+                b'Z' => return Ok(()),
                 b'N' => notice::log(&ServerError::parse(&message.payload), &self.link.host),
-                // ParameterStatus and NegotiateProtocolVersion.
-                b'S' | b'v' => {}
+                // ParameterStatus, NegotiateProtocolVersion, and BackendKeyData, in which a proxy may write a pid of its own.
+                b'S' | b'v' | b'K' => {}
                 tag => return Err(unexpected(tag)),
             }
         }

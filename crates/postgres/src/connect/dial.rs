@@ -40,7 +40,7 @@ pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path'
      extract(epoch FROM pg_catalog.pg_postmaster_start_time()), \
      CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII' \
      THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END, \
-     pg_catalog.current_setting('server_version_num')";
+     pg_catalog.current_setting('server_version_num'), pg_catalog.pg_backend_pid()";
 
 /// The oldest server that has everything a relay asks for.
 const OLDEST_VERSION: u32 = 140_000;

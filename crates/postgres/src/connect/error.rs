@@ -248,11 +248,14 @@ impl From<&tokio_postgres::Error> for ConnectCause {
             return ConnectCause::Server(Box::new(server_error(error)));
         }
         match error.source() {
+            // Also where the cause is an io::Error. The library does not publish the kinds of its errors.
+            Some(source) if error.to_string().starts_with("authentication error") => {
+                ConnectCause::Login(source.to_string())
+            }
             Some(source) => match source.downcast_ref::<io::Error>() {
                 Some(error) => ConnectCause::from(error),
                 // The library has no type for it.
                 None if source.to_string() == "password missing" => ConnectCause::NoPassword,
-                // The library does not publish the kinds of its errors.
                 None if error.to_string().starts_with("error deserializing") => {
                     ConnectCause::Value(format!("{error}: {source}"))
                 }

@@ -57,6 +57,10 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
             "source.login-unread",
             "let the user of the relay read that file; it is read for each connection".into(),
         ),
+        ConnectCause::Login(why) if why.contains("iteration") => (
+            "source.login",
+            "SET scram_iterations = 4096; then set the password of the role again: ALTER ROLE … PASSWORD '…';".into(),
+        ),
         ConnectCause::Login(_) => (
             "source.login",
             "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".into(),
@@ -115,7 +119,10 @@ fn server(
                 new_slot_commands(slot)
             ),
         ),
-        "42704" => ("slot.missing", slot_missing(slot).mend),
+        // A parameter in the options of the connection has it, too.
+        "42704" if error.routine.is_empty() || error.routine.starts_with("ReplicationSlot") => {
+            ("slot.missing", slot_missing(slot).mend)
+        }
         "55006" => (
             "slot.busy",
             format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot)),
@@ -155,6 +162,7 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
              Postgres itself into source.url"
                 .into(),
         ),
+        "42704" => ("source.refused", "correct options in source.url (or PGOPTIONS)".into()),
         "28P01" => ("source.password", wrong_password(info)),
         "28000" if lacks_certificate(error, at, info) => (
             "source.login",

@@ -136,8 +136,8 @@ async fn log_in(
     info: &ConnInfo,
 ) -> Result<(ReplicationClient, ServerRole), ConnectCause> {
     let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
-    let backend_pid = auth::log_in(&mut link, &mut reader, info).await?;
-    let start_timeout = info.connect_timeout;
+    auth::log_in(&mut link, &mut reader, info).await?;
+    let (backend_pid, start_timeout) = (0, info.connect_timeout);
     let (started, wal_sender_timeout) = (ServerStart::default(), None);
     let mut client =
         ReplicationClient { link, reader, backend_pid, started, wal_sender_timeout, start_timeout };
@@ -146,6 +146,8 @@ async fn log_in(
     let rows = client.ask(&sql).await?;
     let role = ServerRole::of(|at| rows.first()?.get(at)?.as_deref());
     client.started = role.started.clone();
+    let pid = rows.first().and_then(|row| row.get(6)?.as_deref()?.parse().ok());
+    client.backend_pid = pid.ok_or_else(|| ConnectCause::protocol("a malformed backend pid"))?;
     let timeout_ms = rows.get(1).and_then(|row| row.first()?.as_deref()?.parse().ok());
     let timeout_ms =
         timeout_ms.ok_or_else(|| ConnectCause::protocol("a malformed wal_sender_timeout"))?;

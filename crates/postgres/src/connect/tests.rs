@@ -162,6 +162,10 @@ fn a_refused_login_says_what_mends_it() {
 fn a_refused_slot_says_what_mends_it() {
     let missing = refusal("42704", "ReplicationSlotAcquire", "x");
     told(&missing, Exit::Slot, "slot.missing", "walrelay slot create");
+    let option = refusal("42704", "find_option", "unrecognized configuration parameter");
+    told(&option, Exit::Source, "source.refused", "PGOPTIONS");
+    let iterations = at("db:5433", ConnectCause::Login("SCRAM iteration count exceeds".to_owned()));
+    told(&iterations, Exit::Source, "source.login", "scram_iterations");
     let unpublished = refusal("42704", "get_publication_oid", "x");
     told(&unpublished, Exit::Source, "publication.missing", "walrelay init");
     told(&refusal("55006", "", "x"), Exit::Slot, "slot.busy", "slot_name = 'sl'");

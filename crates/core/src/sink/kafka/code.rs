@@ -14,6 +14,8 @@ macro_rules! codes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code {
             $($($name = $number,)*)*
+            /// A number that is none of these.
+            Unlisted = i32::MIN as isize,
         }
 
         impl Code {
@@ -25,13 +27,14 @@ macro_rules! codes {
             pub fn of(number: i32) -> Code {
                 match number {
                     $($($number => Code::$name,)*)*
-                    _ => Code::Unknown,
+                    _ => Code::Unlisted,
                 }
             }
 
             fn text(self) -> &'static str {
                 match self {
                     $($(Code::$name => $text,)*)*
+                    Code::Unlisted => "an answer that this version does not know",
                 }
             }
 
@@ -39,6 +42,7 @@ macro_rules! codes {
             pub(super) fn disposition(self) -> Option<Disposition> {
                 match self {
                     $($(Code::$name => $disposition,)*)*
+                    Code::Unlisted => None,
                 }
             }
         }
@@ -62,6 +66,7 @@ codes! {
     // The topic may still be created, given a partition, and the right granted; or another record of the batch was to
     // blame.
     Some(Disposition::Transient) => {
+        Unknown = -1, "Unknown broker error";
         UnknownPartition = -190, "Local: Unknown partition";
         UnknownTopic = -188, "Local: Unknown topic";
         InvalidDifferentRecord = -138, "Local: an invalid record in the same batch caused the failure of this message too";
@@ -203,7 +208,6 @@ codes! {
         Noop = -141, "Local: No operation performed";
         AutoOffsetReset = -140, "Local: No offset to automatically reset to";
         LogTruncation = -139, "Local: Partition log truncation detected";
-        Unknown = -1, "Unknown broker error";
         NoError = 0, "Success";
         OffsetOutOfRange = 1, "Broker: Offset out of range";
         OffsetMetadataTooLarge = 12, "Broker: Offset metadata string too large";

@@ -99,7 +99,11 @@ fn class(code: Code) -> String {
 pub fn mend(code: Code, topic: &str, brokers: &str, is_listed: bool) -> String {
     let tool = |name: &str| format!("{name} --bootstrap-server {brokers}");
     match code {
-        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+        Code::MessageBatchTooLarge => format!(
+            "the record is larger than a segment of the topic: {} --alter --entity-type topics --entity-name {topic} --add-config segment.bytes=…",
+            tool("kafka-configs.sh")
+        ),
+        Code::MessageSizeTooLarge | Code::InvalidMessageSize => {
             format!(
                 "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
              {} --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…",

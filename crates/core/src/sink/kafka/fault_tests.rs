@@ -38,7 +38,7 @@ fn a_command_names_the_brokers_and_init_is_enough_for_a_listed_topic() {
 
 #[test]
 fn an_answer_that_is_not_known_is_never_retried_in_silence() {
-    for code in [Code::Unknown, Code::GroupIdNotFound] {
+    for code in [Code::Unlisted, Code::GroupIdNotFound] {
         assert_eq!((of(code).disposition, of(code).known), (Disposition::Terminal, false));
     }
 }

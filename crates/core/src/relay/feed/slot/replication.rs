@@ -1,6 +1,7 @@
 //! Decodes the packets of the stream, skips what was admitted before, and offers the rest as
 //! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::base::error::Fault;
@@ -80,6 +81,8 @@ pub struct Replication {
     catalog_is_fresh: bool,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
+    /// Tables with the columns of an outbox that do not exist any more, by object id.
+    gone: BTreeMap<u32, String>,
     /// The number of tables that were named because they are published and not configured.
     unconfigured: u32,
     /// The signature of this process.
@@ -107,6 +110,7 @@ impl Replication {
             catalog: Catalog::default(),
             catalog_is_fresh: false,
             untraced: None,
+            gone: BTreeMap::new(),
             unconfigured: 0,
             signature,
             source: source.clone(),
@@ -142,6 +146,7 @@ impl Replication {
     pub fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
         self.binary = binary;
         self.outboxes.forget();
+        self.gone.clear();
         self.refresh(catalog);
         self.catalog_is_fresh = false;
         self.transactions.begin_session(slot_confirmed);
@@ -452,11 +457,7 @@ impl Replication {
             return PacketOutcome::Stopped(IntakeStop::CatalogNeeded);
         }
         if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
-            tracing::warn!(
-                code = "outbox.table-gone",
-                table = relation.qualified_name(),
-                "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
-            );
+            self.gone.insert(relation.oid, relation.qualified_name());
         } else if self.unconfigured < UNCONFIGURED_MAX && !self.outboxes.was_ignored(relation.oid) {
             self.unconfigured += 1;
             tracing::info!(
@@ -476,6 +477,17 @@ impl Replication {
         admission: &mut Admission<'_>,
     ) -> Result<PacketOutcome, Fault> {
         let Some(plan) = self.outboxes.plan(oid).map_err(|error| self.garbled(&error))? else {
+            if let Some(fault) = self.outboxes.unfit(oid) {
+                return Err(fault.clone());
+            }
+            // Postgres also describes a partition whose rows come under the name of its root.
+            if let Some(table) = self.gone.remove(&oid) {
+                tracing::warn!(
+                    code = "outbox.table-gone",
+                    table,
+                    "rows come under the name of a table that does not exist any more and had an outbox's columns: if it was a partition of the outbox, they are not published"
+                );
+            }
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
