@@ -5,6 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -44,12 +45,15 @@ const LATE_MAX: usize = 1024;
 /// Limit for writing the last verdicts.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) fn run(
+type Prepared<'a> = (Runtime, ReceivedSignals<'a>, Statements);
+
+/// Checks the table; none if a stop is requested meanwhile.
+fn prepare_to_poll<'a>(
     config: &Config,
     polling: &PollingSettings,
-    context: &RunContext,
-    on_hangup: &dyn Fn(),
-) -> Result<(), Fault> {
+    context: &'a RunContext,
+    on_hangup: &'a dyn Fn(),
+) -> Result<Option<Prepared<'a>>, Fault> {
     let runtime = runtime::current_thread()?;
     // One listener, so that no signal between checking the table and polling it is lost.
     let mut signals = runtime.block_on(async { ReceivedSignals::listen(context, on_hangup) })?;
@@ -59,13 +63,24 @@ pub(super) fn run(
             _ = signals.next_stop() => Ok(None),
         }
     });
-    let statements = match prepared {
-        Ok(Some(statements)) => statements,
-        ended => {
-            // Not dropped: that would wait for a name that is being resolved.
-            runtime.shutdown_background();
-            return ended.map(drop);
-        }
+    if let Ok(Some(statements)) = prepared {
+        return Ok(Some((runtime, signals, statements)));
+    }
+    // Not dropped: that would wait for a name that is being resolved.
+    runtime.shutdown_background();
+    prepared.map(|_| None)
+}
+
+pub(super) fn run(
+    config: &Config,
+    polling: &PollingSettings,
+    context: &RunContext,
+    on_hangup: &dyn Fn(),
+) -> Result<(), Fault> {
+    let Some((runtime, signals, statements)) =
+        prepare_to_poll(config, polling, context, on_hangup)?
+    else {
+        return Ok(());
     };
     let (batch_sender, batches) = sync_channel(polling.workers);
     let (late_sender, late) = mpsc::channel(LATE_MAX);

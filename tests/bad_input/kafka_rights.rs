@@ -78,6 +78,10 @@ fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
     let list = scene.walrelay(&["dlq", "list"]);
     list.assert_fault(5, "sink.dead-letter-forbidden", &["--topic outbox.dlq"]);
     assert!(!list.all().contains(SECRET) && !check.all().contains(SECRET), "{list}{check}");
+    // GIVEN one that may read dead letters and not write them
+    let reads = [Operation::Read, Operation::Describe];
+    kafka_acl::allow(kafka.port(), "relay", "outbox.dlq", &reads).unwrap();
+    scene.assert_refused(5, "sink.dead-letter-forbidden", &words);
     // GIVEN all rights that `run` must have THEN check says what it does not look at
     let rights = [Operation::Read, Operation::Write, Operation::Describe];
     kafka_acl::allow(kafka.port(), "relay", "outbox.dlq", &rights).unwrap();

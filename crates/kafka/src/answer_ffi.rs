@@ -31,6 +31,37 @@ pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
     found
 }
 
+/// The topics of which the answer says what the login may do, and that it may not write.
+///
+/// # Safety
+/// `event` is the answer to `DescribeTopics`, and lives.
+pub(super) unsafe fn unwritable(event: *mut c::rd_kafka_event_t) -> Vec<String> {
+    const WRITE: [c_int; 2] = [
+        c::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_ALL as c_int,
+        c::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_WRITE as c_int,
+    ];
+    let (mut count, mut found) = (0, Vec::new());
+    // SAFETY: the arrays belong to the event, and have the lengths that are written; an operation is a C int, and
+    // a newer broker may name one that is no value of the enum.
+    unsafe {
+        let answer = c::rd_kafka_event_DescribeTopics_result(event);
+        if answer.is_null() {
+            return found;
+        }
+        let topics = c::rd_kafka_DescribeTopics_result_topics(answer, &mut count);
+        for topic in (0..count).map(|index| *topics.add(index)) {
+            let mut count = 0;
+            let operations = c::rd_kafka_TopicDescription_authorized_operations(topic, &mut count);
+            let is_known = !operations.is_null() && count > 0;
+            let mut known = (0..count).map(|index| operations.cast::<c_int>().add(index).read());
+            if is_known && !known.any(|operation| WRITE.contains(&operation)) {
+                found.push(text_of(c::rd_kafka_TopicDescription_name(topic)));
+            }
+        }
+    }
+    found
+}
+
 /// # Safety
 /// The id lives, or is null.
 unsafe fn id_of(id: *const c::rd_kafka_Uuid_t) -> u128 {

@@ -71,7 +71,12 @@ fn unusable_topics(
         faults.extend(code.map(|code| cluster::topic_unusable(code, settings, topic, true)));
     }
     if let Some(address) = required.dead_letters.as_ref().filter(|_| !stop.load(Relaxed)) {
-        let code = answer(sink, &address.topic)?;
+        let topic = address.topic.as_str();
+        let code = answer(sink, topic)?.or_else(|| {
+            // The right to read it is enough to describe it, and no dead letter could be written.
+            let unwritable = sink.producer().client.unwritable(&[topic], TOPIC_REQUEST_MS);
+            (!unwritable.is_empty()).then_some(Code::TopicAuthorizationFailed)
+        });
         let fault = |code| cluster::dead_letters_unusable(code, settings, &address.topic);
         faults.extend(code.map(fault));
     }
@@ -151,7 +156,15 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
         let text = "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics";
         found.push(Finding::warn("sink", text));
     }
-    let mut existing: Vec<&str> = topics.iter().copied().collect();
+    let listed: Vec<&str> = topics.iter().copied().collect();
+    for topic in sink.producer().client.unwritable(&listed, TOPIC_REQUEST_MS) {
+        let mend = fault::mend(Code::TopicAuthorizationFailed, &topic, brokers, true);
+        let text = format!(
+            "this login may not write topic {topic}: its events would become dead letters; {mend}"
+        );
+        found.push(Finding::warn("sink", text));
+    }
+    let mut existing: Vec<&str> = listed;
     for topic in of_rows.iter().take(TOPICS_OF_ROWS_MAX) {
         let Some(code) = unusable(&mut sink, topic) else {
             existing.push(topic);

@@ -22,7 +22,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicDescription, TopicId};
 
-use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
+use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of, unwritable};
 use super::brokers_ffi;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use super::sockets_ffi::Sockets;
@@ -204,6 +204,32 @@ impl Producer {
                 c::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
             c::rd_kafka_DescribeTopics(self.rk, topics, ptr::null(), self.queue);
             c::rd_kafka_TopicCollection_destroy(topics);
+        }
+    }
+
+    /// Which of these topics this login may describe and not write. The answer is awaited; without one the right is
+    /// not known, and no topic is named.
+    pub(super) fn unwritable(&mut self, topics: &[&str], timeout_ms: i32) -> Vec<String> {
+        let names: Vec<CString> = topics.iter().filter_map(|it| CString::new(*it).ok()).collect();
+        let mut names: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+        let kind = c::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
+        // SAFETY: queue, options and collection are ours, and are destroyed once the answer is read; the names
+        // outlive the collection, which copies them; destroying no error does nothing.
+        unsafe {
+            let queue = c::rd_kafka_queue_new(self.rk);
+            let options = c::rd_kafka_AdminOptions_new(self.rk, kind);
+            let error = c::rd_kafka_AdminOptions_set_include_authorized_operations(options, 1);
+            c::rd_kafka_error_destroy(error);
+            let topics =
+                c::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
+            c::rd_kafka_DescribeTopics(self.rk, topics, options, queue);
+            c::rd_kafka_TopicCollection_destroy(topics);
+            c::rd_kafka_AdminOptions_destroy(options);
+            let event = c::rd_kafka_queue_poll(queue, timeout_ms);
+            let found = if event.is_null() { Vec::new() } else { unwritable(event) };
+            c::rd_kafka_event_destroy(event);
+            c::rd_kafka_queue_destroy(queue);
+            found
         }
     }
 

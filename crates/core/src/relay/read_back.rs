@@ -36,7 +36,7 @@ pub struct ReadBack {
     open: Option<OpenTopics>,
     random: Random,
     stored: StoredEvents,
-    /// Those that were asked for, for events without a partition of their own, and with one.
+    /// The topics that were asked for, for events without a partition of their own, and with one.
     topics: [HashSet<String>; 2],
     /// Commit LSN from which on events are looked for.
     from: Lsn,

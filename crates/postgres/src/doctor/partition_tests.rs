@@ -1,4 +1,4 @@
-//! Outboxes that are partitions of other tables, as real publications send them.
+//! Outboxes that are partitions of other tables, as real publications send them, and other tables in a publication.
 
 use super::*;
 
@@ -46,4 +46,20 @@ async fn a_partition_whose_rows_are_sent_under_the_name_of_another_table() {
     let found = report(&client, &settings).await;
     assert_eq!(codes(&found), [""; 0]);
     assert!(found.findings.iter().all(|finding| finding.topic != "publication.leaf"));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn tables_of_the_publication_that_are_not_configured_are_named() {
+    let (client, settings) = prepared(testing::logical(), "others").await;
+    let sql = "CREATE TABLE billed (id int); ALTER PUBLICATION others ADD TABLE billed;";
+    client.batch_execute(sql).await.unwrap();
+    expect_warning(
+        &report(&client, &settings).await,
+        "publication.other-tables",
+        "also has public.billed",
+    );
+    client.batch_execute("ALTER PUBLICATION others DROP TABLE billed").await.unwrap();
+    let found = report(&client, &settings).await.findings;
+    assert!(found.iter().all(|it| it.topic != "publication.other-tables"), "{found:#?}");
 }

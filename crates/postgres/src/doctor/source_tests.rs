@@ -258,22 +258,6 @@ async fn all_tables_is_a_warning() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
-async fn tables_of_the_publication_that_are_not_configured_are_named() {
-    let (client, settings) = prepared(testing::logical(), "others").await;
-    let sql = "CREATE TABLE billed (id int); ALTER PUBLICATION others ADD TABLE billed;";
-    client.batch_execute(sql).await.unwrap();
-    expect_warning(
-        &report(&client, &settings).await,
-        "publication.other-tables",
-        "also has public.billed",
-    );
-    client.batch_execute("ALTER PUBLICATION others DROP TABLE billed").await.unwrap();
-    let found = report(&client, &settings).await.findings;
-    assert!(found.iter().all(|it| it.topic != "publication.other-tables"), "{found:#?}");
-}
-
-#[tokio::test]
-#[ignore = "needs PostgreSQL: make test"]
 async fn a_partitioned_outbox_needs_its_root() {
     let (client, settings) = testing::logical().database("partitioned").await;
     client

@@ -37,8 +37,11 @@ impl Server {
         self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Silent))
     }
 
-    fn has_failed(&self, topic: &str) -> bool {
-        self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Failed))
+    /// The reason for which the channel of a message to a stream that has failed is closed.
+    fn stream_failure(&self, topic: &str) -> Option<(u16, String)> {
+        let queue = self.queues.get(topic).filter(|queue| queue.trouble == Some(Trouble::Failed));
+        let text = format!("RESOURCE_ERROR - Stream not found for queue '{topic}' in vhost '/'");
+        queue.map(|_| (506, text))
     }
 
     /// A channel that waits for a queue goes on when that answers, or gives up.
@@ -93,20 +96,16 @@ impl Server {
         let poison = if record.is_poison() { Poison::of(&record.id) } else { None };
         let takes_one = self.draw(8) == 0;
         let is_missing = self.missing_exchange.as_ref() == Some(&exchange);
-        let has_failed = self.has_failed(record.topic);
+        let failure = self.stream_failure(record.topic);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let by = (connection.relay, connection.sink);
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
             return;
         };
         let topic = record.topic;
-        if let Some(refusal) = refusal(is_missing, &exchange, topic, poison, chance) {
+        let refusal = refusal(is_missing, &exchange, topic, poison, chance);
+        if let Some(refusal) = refusal.or(failure) {
             return self.refuse((id, number), &record, now_us, refusal);
-        }
-        if has_failed {
-            let text =
-                format!("RESOURCE_ERROR - Stream not found for queue '{topic}' in vhost '/'");
-            return self.refuse((id, number), &record, now_us, (506, text));
         }
         channel.tag += 1;
         let tag = channel.tag;
@@ -131,11 +130,8 @@ impl Server {
         let is_full = queue.trouble == Some(Trouble::Full);
         self.counts.full += u64::from(is_full && acked == Some(false));
         self.counts.nacked_and_stored += u64::from(stores && acked == Some(false));
-        if acked == Some(true)
-            && !self.forbidden.is_empty()
-            && let Some(refused) = self.forbidden.get_mut(&(by, topic.to_owned()))
-        {
-            refused.is_of_one = true;
+        if acked == Some(true) {
+            self.note_taken(by, topic);
         }
         if acked == Some(true) && !stores {
             let returned =
@@ -152,6 +148,15 @@ impl Server {
             }
         } else if stores {
             self.store(id, number, tag, record);
+        }
+    }
+
+    /// A message for a routing key that was refused is taken.
+    fn note_taken(&mut self, by: (usize, u64), topic: &str) {
+        if !self.forbidden.is_empty()
+            && let Some(refused) = self.forbidden.get_mut(&(by, topic.to_owned()))
+        {
+            refused.is_of_one = true;
         }
     }
 

@@ -150,6 +150,13 @@ impl<P: ProducerPort> ProducerClient<P> {
         let (code, text) = self.producer.fatal()?;
         Some(match fault::halting(code, &text) {
             Some(failure) => SinkReport::Unable(failure),
+            // Without the right to write any topic no client gets a producer id.
+            None if code == Code::ClusterAuthorizationFailed => {
+                let mend = fault::mend(code, "", fault::ANY_BROKER, false);
+                SinkReport::Broken(format!(
+                    "{text}; help: let this login write a topic, or: {mend}"
+                ))
+            }
             None => SinkReport::Broken(text),
         })
     }
