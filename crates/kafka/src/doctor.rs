@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use walrelay_core::sink::kafka::Code;
+use walrelay_core::sink::kafka::{Code, fault};
 
 use super::link_security;
 use super::producer::{KafkaBroker, RdkafkaSink};
