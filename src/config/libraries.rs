@@ -7,7 +7,7 @@ use super::file::set_toml;
 use super::sections::{ConfigFile, SourceSection, path_of};
 use crate::base::settings::{Origin, Tree, name_of};
 use crate::outbox::libraries::{LIBRARIES, Library};
-use crate::outbox::settings::OutboxSection;
+use crate::outbox::settings::{Columns, OutboxSection, Route};
 
 /// Adds what the libraries of the outbox tables give.
 pub(crate) fn add(tree: &mut Tree) {
@@ -25,8 +25,14 @@ pub(crate) fn add(tree: &mut Tree) {
             let origin = Origin::Library(library.name);
             set_toml(&mut defaults, path, keys.get_ref(), &origin, &|_| origin.clone());
         }
+        // A key column that is given stands for the library's template, which would hide it.
+        let column = path.child(name_of!(OutboxSection, columns)).child(name_of!(Columns, key));
+        let template = path.child(name_of!(OutboxSection, route)).child(name_of!(Route, key));
+        let has_column = tree.given.contains_key(&column);
         for (path, given) in defaults.given {
-            tree.given.entry(path).or_insert(given);
+            if !(has_column && path == template) {
+                tree.given.entry(path).or_insert(given);
+            }
         }
     }
 }

@@ -184,6 +184,16 @@ key = \"${common}\"";
 }
 
 #[test]
+fn a_key_column_stands_for_the_key_template_of_the_library() {
+    let key = |text: &str| {
+        let table = table_of(text);
+        table.route.key(&table.columns).to_string()
+    };
+    assert_eq!(key("library = \"pgx-outbox\""), "${id}");
+    assert_eq!(key("library = \"pgx-outbox\"\ncolumns = { key = \"customer\" }"), "${customer}");
+}
+
+#[test]
 fn an_unknown_library_is_told_with_those_that_are_known() {
     let told = complaints(&with_table("library = \"tomorow-one\""));
     assert!(told.contains("did you mean \"tomorrow-one\"?"), "{told}");

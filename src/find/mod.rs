@@ -90,7 +90,11 @@ impl EventFinder {
         let from_unix_us = from(request, &rows);
         let wanted = WantedSpellings { typed: &request.wanted, bytes: &spellings };
         let letters_from = letters_from(request, &rows, from_unix_us);
-        let (letters, read) = self.letters(&wanted, letters_from, limits);
+        // Where all of them are read, the destinations are to be searched as well.
+        let reads_all = letters_from == ReadFrom::Beginning;
+        let half = Instant::now() + limits.left() / 2;
+        let deadline = if reads_all { half } else { deadline };
+        let (letters, read) = self.letters(&wanted, letters_from, SearchLimits { deadline, stop });
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
         let mut filter = RecordFilter::new(&wanted);

@@ -136,7 +136,7 @@ fn a_column_that_gets_another_type_is_not_read_as_its_old_one() {
 #[test]
 fn what_a_row_does_not_have_holds_up_no_other_row_and_is_not_made_up() {
     // GIVEN a row without an id before one without a time, in claims of one row
-    let mut scene = shipped("polling_nulls");
+    let mut scene = shipped("polling_lacking");
     let settings = "batch_max = 1\ncolumns.order = \"seq\"\ninterval";
     scene.source = scene.source.replace("interval", settings);
     scene.route += "headers = { shop = \"${shop}\" }\n";

@@ -15,10 +15,6 @@ use walrelay_core::sink::kafka::record::Record;
 
 use super::answer_ffi::text_of;
 use walrelay_base::event::Outbound;
-use walrelay_base::text::truncated;
-
-/// The longest text of a broker about a record that is kept.
-const REFUSAL_BYTES_MAX: usize = 500;
 
 /// Null for an absent value; an empty one keeps its (dangling, never read) address.
 pub(super) fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
@@ -67,11 +63,6 @@ pub(super) unsafe fn copy_back(
             id: id.map(|(_, id)| String::from_utf8_lossy(id).into_owned()).unwrap_or_default(),
             headers: Headers::copy(headers),
             partition: own_partition.then_some((*message).partition),
-            refusal: truncated(
-                &text_of(c::rd_kafka_message_produce_errstr(message)),
-                REFUSAL_BYTES_MAX,
-            )
-            .to_owned(),
             ..Record::default()
         }
     }

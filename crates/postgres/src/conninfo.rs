@@ -49,25 +49,20 @@ const PARAMETERS: [(&str, &str); 16] = [
 /// Parameters that ask for what happens anyway: accepted with these values only, since many
 /// providers put them into the strings they hand out. Those about the safety of a connection have their
 /// variables: what a variable demands is refused, too, if it is not what happens.
-const NEUTRAL: [(&str, &str, &[&str]); 5] = [
+const NEUTRAL: [(&str, &str, &[&str]); 8] = [
     ("gssencmode", "PGGSSENCMODE", &["disable", "prefer"]),
     ("channel_binding", "PGCHANNELBINDING", &["disable", "prefer"]),
     ("client_encoding", "", &["UTF8", "utf8", "auto"]),
     ("keepalives", "", &["1"]),
     ("sslnegotiation", "PGSSLNEGOTIATION", &["postgres"]),
+    ("sslcertmode", "PGSSLCERTMODE", &["allow"]),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION", &["TLSv1", "TLSv1.1", "TLSv1.2"]),
+    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION", &["TLSv1.3"]),
 ];
 
-/// Variables that change how libpq connects, and are not read: one that is set would be ignored without a
-/// message. The first two say where to connect, if nothing else does.
-const UNREAD_VARIABLES: [&str; 7] = [
-    "PGSERVICE",
-    "PGHOSTADDR",
-    "PGSSLCRL",
-    "PGSSLCRLDIR",
-    "PGSSLCERTMODE",
-    "PGSSLMINPROTOCOLVERSION",
-    "PGSSLMAXPROTOCOLVERSION",
-];
+/// Variables that change where and how libpq connects, and are not read: one that is set would be ignored without a
+/// message.
+const UNREAD_VARIABLES: [&str; 4] = ["PGSERVICE", "PGHOSTADDR", "PGSSLCRL", "PGSSLCRLDIR"];
 
 /// The usual cause of a URL that cannot be taken apart.
 const ENCODE: ConnInfoError = ConnInfoError::Malformed(
@@ -112,8 +107,7 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
             neutral(name, variable, &value)?;
         }
     }
-    let unread = if is_given("host") { &UNREAD_VARIABLES[2..] } else { &UNREAD_VARIABLES };
-    for variable in unread {
+    for variable in UNREAD_VARIABLES {
         if let Some(value) = env(variable).filter(|value| !value.is_empty()) {
             return Err(unsupported(variable, &value, &["not set, because it is not read"]));
         }

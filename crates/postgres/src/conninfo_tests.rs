@@ -61,14 +61,11 @@ fn of_several_hosts_the_primary_is_wanted_unless_told_otherwise() {
 
 #[test]
 fn a_variable_that_is_not_read_is_refused_where_libpq_would_obey_it() {
-    let with = |url: &str, variable: &'static str| {
-        parse(url, &move |name: &str| (name == variable).then(|| "x".to_owned()))
-    };
-    let refused = with("postgres://u@h/d", "PGSSLCRL").unwrap_err().to_string();
-    assert!(refused.contains("`PGSSLCRL` is `x`; supported: not set"), "{refused}");
-    // One that says where to connect counts where nothing else does.
-    assert!(with("postgres://u@h/d", "PGSERVICE").is_ok());
-    assert!(with("postgres:///d", "PGSERVICE").is_err());
+    for variable in ["PGSSLCRL", "PGSERVICE", "PGHOSTADDR"] {
+        let env = move |name: &str| (name == variable).then(|| "x".to_owned());
+        let refused = parse("postgres://u@h/d", &env).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{variable}` is `x`; supported: not set")), "{refused}");
+    }
 }
 
 #[test]
@@ -77,6 +74,8 @@ fn what_a_variable_demands_of_the_link_is_refused_and_not_ignored() {
         ("PGCHANNELBINDING", "require", "prefer"),
         ("PGGSSENCMODE", "require", "disable"),
         ("PGSSLNEGOTIATION", "direct", "postgres"),
+        ("PGSSLCERTMODE", "require", "allow"),
+        ("PGSSLMINPROTOCOLVERSION", "TLSv1.3", "TLSv1.2"),
     ] {
         let with = |value: &'static str| {
             parse("postgres://u@h/d", &move |name: &str| {

@@ -36,6 +36,9 @@ impl DeadLetterState {
     }
 }
 
+/// Dead letters of which a command remembers that they came after its start.
+const FOLLOWED_MAX: usize = 4096;
+
 /// The change that a record has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -143,6 +146,8 @@ pub struct DeadLetterIndex {
     /// Keys that were ever parked: the last record about each, and what would release it.
     /// Each database system parks its own.
     keys: HashMap<(KeyHash, String), (RecordMark, Option<Resolution>)>,
+    /// Dead letters that are new since the start of the command, of which a relay may write one twice.
+    followed: HashSet<DeadLetterId>,
     /// Records that were applied.
     pub records: u64,
     /// How many of them were foreign.
@@ -189,9 +194,14 @@ impl DeadLetterIndex {
             }
             _ => return Change::Nothing,
         };
-        match self.letters.contains_key(&id) {
-            true => self.apply(record),
-            false if is_letter => Change::Opened,
+        if self.letters.contains_key(&id) {
+            return self.apply(record);
+        }
+        if self.followed.len() == FOLLOWED_MAX {
+            self.followed.clear();
+        }
+        match is_letter && self.followed.insert(id) {
+            true => Change::Opened,
             false => Change::Nothing,
         }
     }

@@ -124,7 +124,9 @@ fn a_command_that_follows_the_log_keeps_only_the_dead_letters_that_it_knew_at_it
     let mut follow = |record: LogRecord| (fold.follow(&record), fold.size());
 
     let discarded = resolution(&new, ResolutionKind::Discarded, 0, 3);
-    assert_eq!(follow(LogRecord::DeadLetter(Box::new(new))), (Change::Opened, 1));
+    let new = || LogRecord::DeadLetter(Box::new(new.clone()));
+    assert_eq!(follow(new()), (Change::Opened, 1));
+    assert_eq!(follow(new()), (Change::Nothing, 1), "the relay has written it twice");
     assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Nothing, 1));
     let discarded = resolution(&known, ResolutionKind::Discarded, 0, 4);
     assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Resolved, 1));

@@ -151,6 +151,7 @@ impl CloudEvents {
 
 fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
     let text = event.header("event_type").and_then(|value| std::str::from_utf8(value).ok());
+    let text = text.or(event.event_type);
     text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
 }
 

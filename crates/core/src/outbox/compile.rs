@@ -157,6 +157,10 @@ impl CompiledRoute {
         // A header of the route takes the place of the standard one of that name.
         let with_standard = route.preset == Preset::Walrelay;
         let standard = |header: &str| with_standard && !route.headers.contains_key(header);
+        let shapes_events = matches!(
+            route.format,
+            PayloadFormat::CloudEvents | PayloadFormat::CloudEventsStructured
+        );
         let compiled = CompiledRoute {
             id,
             payload,
@@ -166,8 +170,9 @@ impl CompiledRoute {
             partition,
             commit_ts: standard("commit_ts"),
             lsn: standard("lsn"),
-            // A property of the message, whatever the preset says about headers.
-            message_type: compiler.optional(&columns.event_type, exchange.is_some())?,
+            // A property of the message or of the CloudEvent, whatever the preset says about headers.
+            message_type: compiler
+                .optional(&columns.event_type, exchange.is_some() || shapes_events)?,
             content_type: None,
             exchange,
             topic,

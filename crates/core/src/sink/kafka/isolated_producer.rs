@@ -162,7 +162,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             match sent {
                 Ok(()) => self.events.sent(sequence, &record),
                 Err(Code::QueueFull) => return,
-                Err(code) => self.refused(sequence, code, "", now),
+                Err(code) => self.refused(sequence, code, now),
             }
             self.used_at = now;
         }
@@ -197,8 +197,8 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
         let failed_any = !answers.failed.is_empty();
-        for (sequence, code, returned) in answers.failed {
-            self.refused(sequence, code, &returned.refusal, now);
+        for (sequence, code, _) in answers.failed {
+            self.refused(sequence, code, now);
         }
         if failed_any {
             self.reports.extend(self.client.as_mut().and_then(ProducerClient::fatal));
@@ -212,10 +212,10 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
 
     /// Reports the failure of an event. A dead letter that is too large is cut and sent again
     /// instead.
-    fn refused(&mut self, sequence: Sequence, code: Code, refusal: &str, now: Instant) {
+    fn refused(&mut self, sequence: Sequence, code: Code, now: Instant) {
         let Some(record) = self.events.item(sequence) else { return };
         let smaller = self.learned.record_limit.cut_dead_letter(code, record);
-        let (failure, topic) = (record.failure(code, refusal), record.topic.clone());
+        let (failure, topic) = (record.failure(code), record.topic.clone());
         if failure.disposition == Disposition::Delayed {
             self.learned.forbidden.time_refused(&topic, now);
         }

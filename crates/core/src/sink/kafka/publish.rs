@@ -224,7 +224,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 Ok(()) => {}
                 Err(Code::QueueFull | Code::Fatal) => return self.hold_released(sequence, record),
                 Err(code) => {
-                    let failure = record.failure(code, "");
+                    let failure = record.failure(code);
                     self.isolated.add_failed(sequence, record, failure);
                 }
             }
@@ -339,7 +339,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             {
                 self.forget_missing(topic);
             }
-            let failure = record.failure(code, &record.refusal);
+            let failure = record.failure(code);
             // The client does not know whether it is stored. A refusal by the broker is no such answer, and what
             // the client stored after it had dropped the partition, as its topic was missing, proves nothing.
             let is_unknown =

@@ -24,8 +24,6 @@ pub struct Record {
     pub lane: Option<u64>,
     /// A dead letter, or a record that resolves one: it may be cut to fit.
     pub is_dead_letter: bool,
-    /// The broker's text about it, of a failed delivery.
-    pub refusal: String,
 }
 
 impl Record {
@@ -40,7 +38,6 @@ impl Record {
             partition: event.partition,
             lane,
             is_dead_letter: false,
-            refusal: String::new(),
         }
     }
 
@@ -60,13 +57,8 @@ impl Record {
         })
     }
 
-    /// The failure of the event, with the text of the broker if there is one.
-    pub(super) fn failure(&self, code: Code, refusal: &str) -> Failure {
-        let mut failure = fault::failure(code, &self.id, &self.topic, self.key.as_deref());
-        if !refusal.is_empty() {
-            failure.reason = format!("{}: {refusal}", failure.reason);
-        }
-        failure
+    pub(super) fn failure(&self, code: Code) -> Failure {
+        fault::failure(code, &self.id, &self.topic, self.key.as_deref())
     }
 }
 

@@ -35,8 +35,10 @@ const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// long: with each end those would be sent again. The pauses double.
 const DOUBTFUL_BESIDE_UNANSWERED_EVERY: Duration = Duration::from_secs(30);
 const DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX: Duration = Duration::from_secs(300);
-/// How long fewer channels are used after the limit of the user was reached, before twice as many are tried.
+/// How long fewer channels are used after the limit of the user was reached, before twice as many are tried. The time
+/// doubles with each close over the limit.
 const CHANNELS_LIMITED_FOR: Duration = Duration::from_secs(600);
+const CHANNELS_LIMITED_FOR_MAX: Duration = Duration::from_secs(86_400);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -99,8 +101,9 @@ pub struct Publisher {
     waiting_reason: Option<String>,
     /// How many channels of a connection are published on.
     channels_max: usize,
-    /// Since when they are fewer than [`CHANNELS_MAX`].
+    /// Since when they are fewer than [`CHANNELS_MAX`], and how long that lasts before more are tried.
     channels_limited_at: Option<Instant>,
+    channels_limited_for: Duration,
     /// The host that is tried first.
     next_host: usize,
     /// The salt of the channels' hashes.
@@ -130,6 +133,7 @@ impl Publisher {
             waiting_reason: None,
             channels_max: CHANNELS_MAX,
             channels_limited_at: None,
+            channels_limited_for: CHANNELS_LIMITED_FOR / 2,
             next_host: 0,
             salt,
             reports: Vec::new(),
