@@ -20,15 +20,15 @@ pub(crate) fn add(tree: &mut Tree) {
         let Some(library) = LIBRARIES.iter().find(|library| Some(library.name) == name) else {
             continue;
         };
+        // A key column that is given stands for the library's template, which would hide it.
+        let column = path.child(name_of!(OutboxSection, columns)).child(name_of!(Columns, key));
+        let template = path.child(name_of!(OutboxSection, route)).child(name_of!(Route, key));
+        let has_column = tree.given.contains_key(&column);
         let mut defaults = Tree::default();
         if let Some(keys) = parsed(library).get("outbox") {
             let origin = Origin::Library(library.name);
             set_toml(&mut defaults, path, keys.get_ref(), &origin, &|_| origin.clone());
         }
-        // A key column that is given stands for the library's template, which would hide it.
-        let column = path.child(name_of!(OutboxSection, columns)).child(name_of!(Columns, key));
-        let template = path.child(name_of!(OutboxSection, route)).child(name_of!(Route, key));
-        let has_column = tree.given.contains_key(&column);
         for (path, given) in defaults.given {
             if !(has_column && path == template) {
                 tree.given.entry(path).or_insert(given);

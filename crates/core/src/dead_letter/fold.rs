@@ -17,7 +17,7 @@ use super::record::{
     DeadLetter, DeadLetterId, LogRecord, PartitionOffset, RecordMark, Resolution, ResolutionKind,
 };
 use super::writer::KeyHash;
-use crate::base::hash::HashMap;
+use crate::base::hash::{HashMap, HashSet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadLetterState {

@@ -2,7 +2,7 @@
 //! no look-up, and a column that is missing is found before the first row.
 
 use super::field::{FIELDS_MAX, FieldValue, JsonForm};
-use super::settings::{Columns, Preset, Route};
+use super::settings::{Columns, PayloadFormat, Preset, Route};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::HEADERS_MAX;
 use crate::base::template::{Part, Template};

@@ -130,15 +130,15 @@ impl Server {
         let is_full = queue.trouble == Some(Trouble::Full);
         self.counts.full += u64::from(is_full && acked == Some(false));
         self.counts.nacked_and_stored += u64::from(stores && acked == Some(false));
-        if acked == Some(true) {
-            self.note_taken(by, topic);
-        }
         if acked == Some(true) && !stores {
             let returned =
                 ReturnedMessage { id: record.id.clone(), code: 312, text: "NO_ROUTE".to_owned() };
             connection.returned(number, tag);
             connection.answer(now_us, number, Answer::Returned(returned));
             self.counts.returned += 1;
+        }
+        if acked == Some(true) {
+            self.note_taken(by, topic);
         }
         self.tell(|| format!("{} on channel {number} of {by:?}: {acked:?}", record.id));
         let record = Record { by, ..record };
