@@ -313,6 +313,11 @@ impl TailThread {
             std::thread::sleep(TICK);
             // The state is still that of the last reading.
             self.tick()?;
+            // A request is met at once: no event is taken in before.
+            if self.config.requests.last() != self.met {
+                self.backoff.succeeded();
+                break;
+            }
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ use walrelay_sink::log::{self, DeadLetterLog, LogRead, ReadFrom, SILENT};
 /// How often the topic is asked for new partitions.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// Short, because the reader waits; without an answer the topic is asked again later.
+/// So many questions for them fail in a row before the topic counts as one that cannot be read.
+const UNCOUNTED_MAX: u32 = 4;
 const COUNT_WITHIN: Duration = Duration::from_millis(500);
 /// How often the cluster is asked whether it still answers, and which partitions have a leader, while
 /// the end does not come nearer.
@@ -58,6 +60,8 @@ pub(super) struct KafkaDeadLetterLog {
     /// [`LogRead::End`] was returned.
     end_reported: bool,
     counted_at: Instant,
+    /// How many questions for the partitions have failed since the last answer.
+    uncounted: u32,
     looked_at: Instant,
     /// How long was waited since the end has come nearer.
     silence: Duration,
@@ -81,6 +85,7 @@ impl KafkaDeadLetterLog {
             unstarted: Vec::new(),
             end_reported: false,
             counted_at: Instant::now(),
+            uncounted: 0,
             looked_at: Instant::now(),
             silence: Duration::ZERO,
         };
@@ -198,16 +203,26 @@ impl KafkaDeadLetterLog {
     }
 
     /// Reads new partitions, too, from their beginning: all their records are new. A reader that
-    /// stops at the end does not need them.
+    /// stops at the end does not need them. Behind the end only these questions show that nothing can be read.
     fn add_partitions(&mut self) -> KafkaResult<()> {
-        if self.end_reported && self.counted_at.elapsed() >= COUNT_INTERVAL {
-            let new = self.scan.add_partitions(COUNT_WITHIN)?;
-            self.counted_at = Instant::now();
-            if new > 0 {
-                tracing::info!(new, "the dead-letter topic has more partitions");
+        if !self.end_reported || self.counted_at.elapsed() < COUNT_INTERVAL {
+            return Ok(());
+        }
+        let counted = self.scan.add_partitions(COUNT_WITHIN);
+        self.counted_at = Instant::now();
+        match counted {
+            Ok(new) => {
+                self.uncounted = 0;
+                if new > 0 {
+                    tracing::info!(new, "the dead-letter topic has more partitions");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.uncounted += 1;
+                if self.uncounted < UNCOUNTED_MAX { Ok(()) } else { Err(error) }
             }
         }
-        Ok(())
     }
 
     /// Also whether this brings the end nearer.

@@ -185,8 +185,7 @@ impl TopicScan {
     /// Reads partitions that the topic has got since, from their beginning. Returns how many these
     /// are.
     pub(super) fn add_partitions(&mut self, within: Duration) -> KafkaResult<usize> {
-        // Reading fails for the same reason, if it lasts.
-        let Ok(found) = self.partitions(&self.topic, within) else { return Ok(0) };
+        let found = self.partitions(&self.topic, within)?;
         let mut new = TopicPartitionList::new();
         for found in found.into_iter().skip(self.partitions) {
             new.add_partition_offset(&self.topic, found.id, Offset::Beginning)?;

@@ -79,6 +79,11 @@ impl DeadLetterGate {
         }
     }
 
+    /// The relay will stop with this fault.
+    pub fn keep(&self, fault: &Fault) {
+        self.stops.keep_early(fault);
+    }
+
     /// Whether an event that cannot be published stops the relay.
     pub fn halts(&self) -> bool {
         self.on_dead_letter == OnDeadLetter::Halt

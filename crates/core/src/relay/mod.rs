@@ -459,6 +459,10 @@ impl<F: Feed> Relay<F> {
         let outcome = outcome.and(self.withdraw());
         // The process may be killed before it has drained.
         self.feed.note_peer(&mut self.down);
+        if let Err(fault) = &outcome {
+            tracing::info!(reason = fault.code, "stopping: {}", fault.what);
+            self.down.policy.gate.keep(fault);
+        }
         self.feed.close();
         let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant());
         self.state = RunState::Draining(ending);

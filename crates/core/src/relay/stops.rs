@@ -130,6 +130,24 @@ impl StandingStops {
         stop.fault()
     }
 
+    /// The relay will stop with this fault. The process may be killed before, so a stop that belongs to the state file
+    /// is kept there now.
+    pub fn keep_early(&self, fault: &Fault) {
+        let mut state = self.state();
+        let belongs_to_file = fault.doubt.is_some() && fault.code != BREAKER_OPEN;
+        if !belongs_to_file || state.standing.is_some() || state.memory.is_none() {
+            return;
+        }
+        let stop = Stop::of(fault, self.parts.clock.unix_us());
+        state.remembered.stop = Some(stop.clone());
+        if state.write(&self.parts.source.slot) {
+            state.tell_kept(&stop, Place::StateFile);
+            state.standing = Some((stop, Place::StateFile));
+        } else {
+            state.remembered.stop = None;
+        }
+    }
+
     /// The relay stops with this fault: keeps it if it protects data and is not kept already. What
     /// is in flight has settled by now, and no thread writes to the topic any more.
     pub fn keep(&self, fault: &Fault) {
@@ -146,9 +164,7 @@ impl StandingStops {
                 "the next start does not find this stop, and continues: name a file with delivery.state_file"
             );
         } else {
-            let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
-            let file = file.map(|memory| memory.path().display().to_string());
-            tracing::info!(reason = stop.code, file, "the stop stands until it is acknowledged");
+            state.tell_kept(&stop, place);
         }
         state.standing = Some((stop, place)).filter(|(_, place)| *place != Place::Nowhere);
     }
@@ -398,6 +414,12 @@ impl State {
         (self.reads, self.unwritten, self.is_publication_unwritten) = (false, None, false);
         self.topic_unreadable = false;
         self.remember_last();
+    }
+
+    fn tell_kept(&self, stop: &Stop, place: Place) {
+        let file = self.memory.as_ref().filter(|_| place == Place::StateFile);
+        let file = file.map(|memory| memory.path().display().to_string());
+        tracing::info!(reason = stop.code, file, "the stop stands until it is acknowledged");
     }
 
     /// True when the file has what is remembered.
