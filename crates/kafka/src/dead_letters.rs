@@ -22,9 +22,9 @@ use walrelay_sink::log::{self, DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// How often the topic is asked for new partitions.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// Short, because the reader waits; without an answer the topic is asked again later.
 /// So many questions for them fail in a row before the topic counts as one that cannot be read.
 const UNCOUNTED_MAX: u32 = 4;
+/// Short, because the reader waits; without an answer the topic is asked again later.
 const COUNT_WITHIN: Duration = Duration::from_millis(500);
 /// How often the cluster is asked whether it still answers, and which partitions have a leader, while
 /// the end does not come nearer.
