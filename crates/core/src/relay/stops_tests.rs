@@ -179,6 +179,28 @@ fn a_stop_is_kept_in_the_file_or_else_in_the_topic_and_the_breaker_in_the_topic(
 }
 
 #[test]
+fn a_stop_that_belongs_to_the_file_is_there_before_the_relay_has_drained() {
+    let file = Some(Place::StateFile);
+    for (fault, has_file, early, late) in [
+        (moved(), true, file, file),
+        (moved(), false, None, Some(Place::Topic)),
+        (breaker(), true, None, Some(Place::Topic)),
+    ] {
+        let site = Site::new();
+        let first = site.process(has_file, true);
+        first.keep_early(&fault);
+        // WHEN the process is killed before it has drained THEN the next one finds it
+        let killed = site.process(has_file, true);
+        assert_eq!(killed.standing().map(|(_, place)| place), early);
+        drop(killed);
+        first.keep(&fault);
+        let next = site.process(has_file, true);
+        site.find(&next, None);
+        assert_eq!(next.standing().map(|(_, place)| place), late);
+    }
+}
+
+#[test]
 fn where_one_place_cannot_be_written_the_stop_is_kept_in_the_other() {
     for (fault, full, down, place) in [
         (moved(), true, false, Some(Place::Topic)),
