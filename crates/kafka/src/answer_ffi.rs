@@ -6,20 +6,32 @@ use std::ffi::{CStr, c_char, c_int};
 use rdkafka::bindings as c;
 use walrelay_core::sink::kafka::Code;
 
+/// # Safety
+/// `event` is the answer to `DescribeTopics`; what is returned lives as long.
+unsafe fn descriptions(
+    event: *mut c::rd_kafka_event_t,
+) -> Vec<*const c::rd_kafka_TopicDescription_t> {
+    let mut count = 0;
+    // SAFETY: the array belongs to the event, and has the length that is written.
+    unsafe {
+        let answer = c::rd_kafka_event_DescribeTopics_result(event);
+        if answer.is_null() {
+            return Vec::new();
+        }
+        let topics = c::rd_kafka_DescribeTopics_result_topics(answer, &mut count);
+        (0..count).map(|index| *topics.add(index)).collect()
+    }
+}
+
 /// How many partitions each topic has, of topics that have any; and its id.
 ///
 /// # Safety
 /// `event` is the answer to `DescribeTopics`, and lives.
 pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, usize, u128)> {
-    let (mut count, mut found) = (0, Vec::new());
-    // SAFETY: the arrays belong to the event, and have the lengths that are written.
+    let mut found = Vec::new();
+    // SAFETY: the descriptions belong to the event.
     unsafe {
-        let answer = c::rd_kafka_event_DescribeTopics_result(event);
-        if answer.is_null() {
-            return found;
-        }
-        let topics = c::rd_kafka_DescribeTopics_result_topics(answer, &mut count);
-        for topic in (0..count).map(|index| *topics.add(index)) {
+        for topic in descriptions(event) {
             let mut partitions = 0;
             c::rd_kafka_TopicDescription_partitions(topic, &mut partitions);
             if partitions > 0 {
@@ -40,16 +52,11 @@ pub(super) unsafe fn unwritable(event: *mut c::rd_kafka_event_t) -> Vec<String> 
         c::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_ALL as c_int,
         c::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_WRITE as c_int,
     ];
-    let (mut count, mut found) = (0, Vec::new());
-    // SAFETY: the arrays belong to the event, and have the lengths that are written; an operation is a C int, and
-    // a newer broker may name one that is no value of the enum.
+    let mut found = Vec::new();
+    // SAFETY: the descriptions belong to the event; an operation is a C int, and a newer broker may name one that is
+    // no value of the enum.
     unsafe {
-        let answer = c::rd_kafka_event_DescribeTopics_result(event);
-        if answer.is_null() {
-            return found;
-        }
-        let topics = c::rd_kafka_DescribeTopics_result_topics(answer, &mut count);
-        for topic in (0..count).map(|index| *topics.add(index)) {
+        for topic in descriptions(event) {
             let mut count = 0;
             let operations = c::rd_kafka_TopicDescription_authorized_operations(topic, &mut count);
             let is_known = !operations.is_null() && count > 0;
