@@ -105,6 +105,15 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
         "rabbitmqctl set_permissions -p \"rabbit_forbidden\" \"rabbit_forbidden\" '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'",
     ];
     scene.assert_refused(5, "sink.exchange-forbidden", &words);
+    // The default exchange has another name in permissions.
+    let sink = scene.sink.clone();
+    scene.sink.push_str("exchange = \"\"\n");
+    let words = [
+        "rabbit_forbidden may not publish to exchange amq.default",
+        "'' '^(amq\\.default|outbox\\.dlx)$' '^outbox\\.dlq$'",
+    ];
+    scene.assert_refused(5, "sink.exchange-forbidden", &words);
+    scene.sink = sink;
     // WHEN the user follows the hint THEN the event that waited is relayed
     shared().allow(&name, ["", "^(outbox\\.events|outbox\\.dlx)$", "^outbox\\.dlq$"]);
     shared().queue(&name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
