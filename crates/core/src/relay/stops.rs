@@ -88,6 +88,8 @@ struct State {
     /// The system that the session is of, also where that is a reason to stop.
     met_system: Option<String>,
     standing: Option<(Stop, Place)>,
+    /// It was kept before the relay had ended: nobody can acknowledge it yet, or it would be kept again.
+    is_early: bool,
     /// Why this process waits, also where nothing is kept.
     halted: Option<Stop>,
     /// It may go on.
@@ -142,7 +144,7 @@ impl StandingStops {
         state.remembered.stop = Some(stop.clone());
         if state.write(&self.parts.source.slot) {
             state.tell_kept(&stop, Place::StateFile);
-            state.standing = Some((stop, Place::StateFile));
+            (state.standing, state.is_early) = (Some((stop, Place::StateFile)), true);
         } else {
             state.remembered.stop = None;
         }
@@ -152,6 +154,7 @@ impl StandingStops {
     /// is in flight has settled by now, and no thread writes to the topic any more.
     pub fn keep(&self, fault: &Fault) {
         let mut state = self.state();
+        state.is_early = false;
         if fault.doubt.is_none() || state.standing.is_some() {
             return;
         }
@@ -269,7 +272,8 @@ impl StandingStops {
     pub fn resume(&self, by: &str, reason: &str) -> Result<Stop, Fault> {
         let (standing, halted) = {
             let state = self.state();
-            (state.standing.clone(), state.halted.clone())
+            let standing = state.standing.clone().filter(|_| !state.is_early);
+            (standing, state.halted.clone())
         };
         let Some((stop, place)) = standing else {
             let stop = halted.ok_or_else(|| self.nothing())?;

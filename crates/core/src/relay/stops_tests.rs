@@ -193,6 +193,8 @@ fn a_stop_that_belongs_to_the_file_is_there_before_the_relay_has_drained() {
         let killed = site.process(has_file, true);
         assert_eq!(killed.standing().map(|(_, place)| place), early);
         drop(killed);
+        // AND nobody acknowledges it before the relay has ended
+        assert_eq!(first.resume("alice@host", "").unwrap_err().code, "resume.nothing");
         first.keep(&fault);
         let next = site.process(has_file, true);
         site.find(&next, None);
