@@ -58,9 +58,8 @@ pub async fn check_create(
         );
         is_other.then(|| Fault { mend, ..slot_exists(name) })
     };
-    let unusable = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(lost);
-    let unusable = unusable.or_else(lacks_failover);
-    Err(unusable.unwrap_or_else(|| slot_exists(name)))
+    let fault = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(lost);
+    Err(fault.or_else(lacks_failover).unwrap_or_else(|| slot_exists(name)))
 }
 
 /// Creates the slot and returns the position from which

@@ -109,21 +109,18 @@ impl Outboxes {
         self.unfit.remove(&relation.oid);
         let found = self.find(relation);
         let is_outbox = found.is_some();
-        let is_named = |table: &OutboxTable| table.is_named(&relation.namespace, &relation.name);
-        let plan = match found.map(|(index, table)| {
-            let plan = Plan::compile(table, index, relation, binary);
-            plan.map_err(|fault| (fault, is_named(table)))
-        }) {
-            Some(Err((fault, false))) if fault.code == COLUMN_MISSING => {
+        let is_configured =
+            found.is_some_and(|(_, table)| table.is_named(&relation.namespace, &relation.name));
+        let compiled = found.map(|(index, table)| Plan::compile(table, index, relation, binary));
+        let plan = match compiled.transpose() {
+            Err(fault) if fault.code == COLUMN_MISSING && !is_configured => {
                 self.unfit.insert(relation.oid, fault);
                 None
             }
-            Some(Err((fault, _))) => return Err(fault),
-            Some(Ok(plan)) => Some(Box::new(plan)),
-            None => None,
+            compiled => compiled?,
         };
         let (Ok(at) | Err(at)) = slot;
-        self.plans.insert(at, (relation.oid, plan));
+        self.plans.insert(at, (relation.oid, plan.map(Box::new)));
         Ok(is_outbox)
     }
 

@@ -79,8 +79,8 @@ impl DeadLetterGate {
         }
     }
 
-    /// The relay will stop with this fault.
-    pub fn keep(&self, fault: &Fault) {
+    /// The relay will stop with this fault, and may be killed before it has.
+    pub fn keep_stop_early(&self, fault: &Fault) {
         self.stops.keep_early(fault);
     }
 

@@ -461,7 +461,7 @@ impl<F: Feed> Relay<F> {
         self.feed.note_peer(&mut self.down);
         if let Err(fault) = &outcome {
             tracing::info!(reason = fault.code, "stopping: {}", fault.what);
-            self.down.policy.gate.keep(fault);
+            self.down.policy.gate.keep_stop_early(fault);
         }
         self.feed.close();
         let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant());

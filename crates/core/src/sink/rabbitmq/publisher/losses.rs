@@ -90,7 +90,7 @@ impl Publisher {
         {
             let refusal = Refusal::QueueFailed(loss.text.clone());
             self.refusals.add_alone(message, refusal.clone(), now);
-            self.refuse(sequence, &refusal, None);
+            self.refuse(sequence, &refusal);
             return true;
         }
         is_over_one
@@ -112,7 +112,7 @@ impl Publisher {
             meant.extend(self.unconfirmed.lone_suspect());
         }
         let refusal = Refusal::NotPermitted(loss.text.clone());
-        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal, None));
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal));
         !meant.is_empty()
     }
 
@@ -128,7 +128,7 @@ impl Publisher {
         // The next connection can ask about one that was seen.
         let unseen = names.into_iter().filter(|name| !self.exchanges.has_seen(name));
         unseen.for_each(|name| self.refusals.add_missing(name, now));
-        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange, None));
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange));
         !meant.is_empty()
     }
 }

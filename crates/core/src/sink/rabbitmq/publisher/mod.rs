@@ -101,9 +101,8 @@ pub struct Publisher {
     waiting_reason: Option<String>,
     /// How many channels of a connection are published on.
     channels_max: usize,
-    /// Since when they are fewer than [`CHANNELS_MAX`], and how long that lasts before more are tried.
-    channels_limited_at: Option<Instant>,
-    channels_limited_for: Duration,
+    /// When the limit of the user was reached, or more were tried, and how long that lasts before more are tried.
+    channels_limited: Option<(Instant, Duration)>,
     /// The host that is tried first.
     next_host: usize,
     /// The salt of the channels' hashes.
@@ -132,8 +131,7 @@ impl Publisher {
             publish_until: None,
             waiting_reason: None,
             channels_max: CHANNELS_MAX,
-            channels_limited_at: None,
-            channels_limited_for: CHANNELS_LIMITED_FOR / 2,
+            channels_limited: None,
             next_host: 0,
             salt,
             reports: Vec::new(),
@@ -344,11 +342,11 @@ impl Publisher {
     }
 
     fn lengthen_pause(&mut self, now: Instant) {
-        let first = DOUBTFUL_BESIDE_UNANSWERED_EVERY;
-        let longer = |(_, pause): (Instant, Duration)| 2 * pause;
-        let pause = self.doubtful_beside_unanswered.map_or(first, longer);
-        let pause = pause.min(DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX);
-        self.doubtful_beside_unanswered = Some((now, pause));
+        self.doubtful_beside_unanswered = Some(doubled(
+            self.doubtful_beside_unanswered,
+            now,
+            [DOUBTFUL_BESIDE_UNANSWERED_EVERY, DOUBTFUL_BESIDE_UNANSWERED_EVERY_MAX],
+        ));
     }
 
     /// Sends what may end the connection once nothing else is to be sent, or answered.
@@ -400,12 +398,12 @@ impl Publisher {
                     continue;
                 }
                 if holds {
-                    self.refuse(sequence, &refusal, None);
+                    self.refuse(sequence, &refusal);
                     continue;
                 }
                 // Each close would send what is unanswered again. The broker may have changed its mind.
                 if !self.may_end_connection(now) {
-                    self.refuse(sequence, &refusal, Some(Disposition::Delayed));
+                    self.delay(sequence, &refusal);
                     continue;
                 }
                 if !self.unconfirmed.is_suspect(sequence) {
@@ -470,16 +468,24 @@ impl Publisher {
         self.release(now);
     }
 
-    /// Fails an event of a place that was refused, with another disposition if one is given.
-    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal, instead: Option<Disposition>) {
-        let Some(message) = self.unconfirmed.item(sequence) else { return };
-        let failure = match refusal {
+    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal) {
+        let failure = self.failure_of(sequence, refusal);
+        failure.into_iter().for_each(|failure| self.fail(sequence, failure));
+    }
+
+    /// The same without an attempt that counts.
+    fn delay(&mut self, sequence: Sequence, refusal: &Refusal) {
+        let Some(failure) = self.failure_of(sequence, refusal) else { return };
+        self.fail(sequence, Failure { disposition: Disposition::Delayed, ..failure });
+    }
+
+    fn failure_of(&self, sequence: Sequence, refusal: &Refusal) -> Option<Failure> {
+        let message = self.unconfirmed.item(sequence)?;
+        Some(match refusal {
             Refusal::NotPermitted(text) => message.not_permitted(text, &self.address.permit()),
             Refusal::NoExchange => message.no_exchange(&self.address),
             Refusal::QueueFailed(text) => message.queue_failed(text, &self.address),
-        };
-        let disposition = instead.unwrap_or(failure.disposition);
-        self.fail(sequence, Failure { disposition, ..failure });
+        })
     }
 
     /// Sends what was cut of a dead letter in its place; an event fails.
@@ -516,6 +522,15 @@ impl Publisher {
             self.waiting_reason = Some(text);
         }
     }
+}
+
+/// The pause that begins now: the first one, or twice the last one, up to the longest.
+fn doubled(
+    last: Option<(Instant, Duration)>,
+    now: Instant,
+    [first, longest]: [Duration; 2],
+) -> (Instant, Duration) {
+    (now, last.map_or(first, |(_, pause)| 2 * pause).min(longest))
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CHANNELS_LIMITED_FOR_MAX, CHECK_EVERY, Connection, Publisher};
+use super::{
+    CHANNELS_LIMITED_FOR, CHANNELS_LIMITED_FOR_MAX, CHECK_EVERY, Connection, Publisher, doubled,
+};
 use crate::sink::rabbitmq::channels::CHANNELS_MAX;
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::port::AmqpPort;
@@ -39,15 +41,18 @@ impl Publisher {
             channels,
             "the user has no further channels: events of more destinations than that wait for each other"
         );
-        (self.channels_max, self.channels_limited_at) = (channels, Some(now));
-        self.channels_limited_for = (2 * self.channels_limited_for).min(CHANNELS_LIMITED_FOR_MAX);
+        let pauses = [CHANNELS_LIMITED_FOR, CHANNELS_LIMITED_FOR_MAX];
+        self.channels_limited = Some(doubled(self.channels_limited, now, pauses));
+        self.channels_max = channels;
     }
 
     fn raise_channels(&mut self, now: Instant) {
-        let is_over = |at| now.saturating_duration_since(at) >= self.channels_limited_for;
-        if self.channels_limited_at.is_some_and(is_over) {
+        if self.channels_max < CHANNELS_MAX
+            && let Some((at, pause)) = &mut self.channels_limited
+            && now.saturating_duration_since(*at) >= *pause
+        {
+            *at = now;
             self.channels_max = (2 * self.channels_max).min(CHANNELS_MAX);
-            self.channels_limited_at = Some(now).filter(|_| self.channels_max < CHANNELS_MAX);
         }
     }
 
