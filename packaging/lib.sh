@@ -3,7 +3,7 @@
 #
 #   root, DIST, STAGE, VERSION, SOURCE_DATE_EPOCH, CACHE    where things are, and what is packaged
 #   say, die                                                messages
-#   fetch_tool NAME                                         prints the folder of a pinned tool
+#   fetch_tool NAME, tool_home NAME                         prints the folder of a pinned tool; where it is, or will be
 #   chroot_of SUITE                                         prints the folder of a Debian
 #   in_chroot SUITE|FOLDER COMMAND...                       runs a command in it; nothing of the run stays
 #   pass, fail, check, finish                               the lines of a test
@@ -50,6 +50,14 @@ declare -A TOOLS=(
     [kubernetes-validate]="pypi kubernetes-validate==1.37.0"
     [prometheus-operator]="module github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
+# What the go.mod of this helm asks for, and Rust for Cargo.toml.
+GO_MIN=1.26
+RUST_MIN=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+
+# $1 = name. Prints the folder that a tool is in once it has been fetched.
+tool_home() {
+    printf '%s/tool-%s-%s\n' "$CACHE" "$1" "$(printf '%s' "${TOOLS[$1]#* }" | sha256sum | cut -c1-12)"
+}
 
 # $1 = name. Prints the folder that holds the tool; nothing for packages.
 fetch_tool() {
@@ -61,7 +69,7 @@ fetch_tool() {
         fetch_packages "${spec[@]}"
         return
     fi
-    home=$CACHE/tool-$1-$(printf '%s' "${spec[*]}" | sha256sum | cut -c1-12)
+    home=$(tool_home "$1")
     if [[ ! -d $home ]]; then
         say "fetching $1: ${spec[*]} ($kind)"
         mkdir -p "$CACHE" || die "$CACHE cannot be made; set WALRELAY_DEV_CACHE to a folder of yours"
@@ -83,6 +91,16 @@ fetch_module() {
     folder=$(GOFLAGS=-modcacherw GOMODCACHE=$1.modules go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
     mv -T "$folder" "$1"
     rm -rf -- "$1.modules"
+}
+# $1, $2 = versions. Whether the second is at least the first.
+at_least() { [[ $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$1" ]]; }
+rust_is_new() { at_least "$RUST_MIN" "$(rustc --version 2>/dev/null | cut -d ' ' -f 2)" && have cargo; }
+# From 1.21 on Go fetches the Go that a module asks for, unless GOTOOLCHAIN forbids it.
+go_is_new() {
+    local version
+    version=$(cd / && go env GOVERSION 2>/dev/null) || return 1
+    version=${version##*go}
+    at_least "$GO_MIN" "$version" || { at_least 1.21 "$version" && [[ $(cd / && go env GOTOOLCHAIN) =~ (^|\+)auto$ ]]; }
 }
 fetch_packages() {
     local missing=() package

@@ -85,7 +85,6 @@ impl Stop {
     }
 
     /// Waits for the request.
-    #[allow(dead_code, reason = "used by brokers whose client is asynchronous")]
     pub(crate) async fn requested(&mut self) {
         // An error means that the inbox is gone.
         let _gone = self.0.wait_for(|stop| *stop).await.is_err();

@@ -12,6 +12,7 @@ use tokio_postgres::{Client, Config, NoTls};
 use crate::InboxError;
 use crate::error::chain;
 use crate::login::{PlainConnector, names_sockets};
+use crate::panics::caught;
 use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
@@ -171,12 +172,16 @@ fn usable(url: &str) -> Result<Config, InboxError> {
     Err(InboxError::Settings(format!("the URL of the consumer's database {wrong}")))
 }
 
-/// Waits for an operation on Postgres within [`CONNECT_WITHIN`].
+/// Waits for an operation on Postgres within [`CONNECT_WITHIN`]. [`Settings::connect`] is code of the
+/// user, whose panic would end a lane, or the retention.
 pub(crate) async fn in_time<T>(
     opening: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Outage> {
     let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
-    Ok(tokio::time::timeout(CONNECT_WITHIN, opening).await.map_err(late)??)
+    let panicked = |panic: String| Outage(format!("connecting to Postgres panicked: {panic}"));
+    // In a box: it is large and rare, and would be a part of the future of each message.
+    let opened = caught(tokio::time::timeout(CONNECT_WITHIN, Box::pin(opening))).await;
+    Ok(opened.map_err(panicked)?.map_err(late)??)
 }
 
 /// The session of a lane.
@@ -191,15 +196,17 @@ impl Session {
     }
 
     pub(crate) async fn store(&mut self) -> Result<&mut Store, Outage> {
-        if self.store.as_ref().is_none_or(Store::is_closed) {
-            self.store = None;
-            let opening = async {
-                let client = self.database.connect().await?;
-                Store::open(client, &self.database.consumer).await
-            };
-            self.store = Some(in_time(opening).await?);
-        }
-        self.store.as_mut().ok_or_else(|| Outage("not connected".to_owned()))
+        let store = match self.store.take().filter(|store| !store.is_closed()) {
+            Some(store) => store,
+            None => {
+                let opening = async {
+                    let client = self.database.connect().await?;
+                    Store::open(client, &self.database.consumer).await
+                };
+                in_time(opening).await?
+            }
+        };
+        Ok(self.store.insert(store))
     }
 
     /// The session is not used again: what it was doing is unknown.
@@ -210,8 +217,21 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::testing;
+
+    #[tokio::test]
+    async fn a_connect_of_the_user_that_panics_is_an_outage() {
+        let connect: Connect = Arc::new(|| panic!("no password"));
+        let settings = Settings::new("billing", "").connect(connect);
+        let mut session = Session::new(Database::new(&settings).unwrap());
+        for _ in 0..2 {
+            let Outage(reason) = session.store().await.err().unwrap();
+            assert_eq!(reason, "connecting to Postgres panicked: no password");
+        }
+    }
 
     #[tokio::test]
     #[ignore = "needs PostgreSQL: make test"]

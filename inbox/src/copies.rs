@@ -38,6 +38,7 @@ pub(crate) fn retry_headers(
         (REPLAY_COUNT, replays(message)),
         (retry_header::COUNT, Some(copy.attempts).filter(|it| *it > 0).map(|it| it.to_string())),
         (retry_header::COPY, Some(number.to_string())),
+        (retry_header::ORIGINAL_TOPIC, Some(message.topic().to_owned())),
         (retry_header::CLASS, Some(if has_failed { "transient" } else { "waiting" }.to_owned())),
         (
             retry_header::FIRST_FAILED_AT,
@@ -197,13 +198,14 @@ mod tests {
         };
         assert_eq!(
             headers(0, None, &[("id", "e-1")]),
-            ["id: e-1", "x-retry-copy: 4", "x-retry-class: waiting",]
+            ["id: e-1", "x-retry-copy: 4", "x-original-topic: orders", "x-retry-class: waiting"]
         );
         assert_eq!(
             headers(1, Some("no"), &[]),
             [
                 "x-retry-count: 1",
                 "x-retry-copy: 4",
+                "x-original-topic: orders",
                 "x-retry-class: transient",
                 "x-first-failed-at: 1970-01-01T00:00:01.000000Z",
             ]

@@ -103,13 +103,11 @@ impl Step {
         }
     }
 
-    /// Why the handler has failed, if the message is to blame.
+    /// Why the message has failed, if it is to blame.
     pub(crate) fn failure(&self) -> Option<&str> {
         match self {
             Step::Copy(copy) => copy.failure.as_deref(),
-            Step::DeadLetter(cause) => {
-                Some(&cause.reason).filter(|_| cause.has_id).map(String::as_str)
-            }
+            Step::DeadLetter(cause) => Some(&cause.reason),
             Step::Processed | Step::Duplicate | Step::Hold { .. } => None,
         }
     }
@@ -183,6 +181,13 @@ mod tests {
             (Failure::PermanentAs("consumer.no-id".into()), "consumer.no-id"),
         ] {
             assert_eq!(failed(failure, 0), dead(class, 1));
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_says_why_also_without_an_id() {
+        for step in [failed(Failure::Permanent, 0), Step::without_id("why".to_owned())] {
+            assert_eq!(step.failure(), Some("why"));
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod retry_header {
     /// `transient`, or `waiting` behind an earlier message of its key.
     pub(crate) const CLASS: &str = "x-retry-class";
     pub(crate) const FIRST_FAILED_AT: &str = "x-first-failed-at";
-    /// Kafka topic from which the message first came.
+    /// Kafka topic or RabbitMQ routing key of the message: a person may move a copy elsewhere.
     pub(crate) const ORIGINAL_TOPIC: &str = "x-original-topic";
 
     pub(crate) fn is_one(name: &str) -> bool {

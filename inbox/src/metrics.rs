@@ -53,7 +53,7 @@ impl Metrics {
             )?,
             dead_letters: IntCounter::with_opts(opts(
                 "consumer_dlq_published_total",
-                "Dead letters that the broker has confirmed.",
+                "Messages that were settled as dead letters.",
             ))?,
             held_lanes: IntGaugeVec::new(
                 opts("consumer_held_lanes", "Lanes that wait for something to pass, by reason."),

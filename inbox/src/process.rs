@@ -3,6 +3,7 @@
 //! A failure that is no fault of the message does not count: the message is held, and tried again
 //! from the claim. A commit whose answer was lost is found there as a duplicate.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,8 +27,8 @@ use crate::time::{Backoff, backoff, unix_now};
 use crate::waiting::{GivenUp, Obstacle, Waiting, pause};
 use crate::{Failure, Handler, Message, Settings};
 
-const UNUSABLE_ID: &str =
-    "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
+const UNUSABLE_ID: &str = "the message has no id of 1 to 1024 bytes (as UTF-8 without NUL), so a \
+    repetition could not be recognised";
 /// A handler during which the connection is lost so often is the cause of it.
 const LOSSES_MAX: u32 = 3;
 /// How often a transaction that has lost against another one is repeated at once.
@@ -146,6 +147,9 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 Step::Copy(copy) => match self.copy_to_level(delivery, &copy).await? {
                     Ok(outcome) => return Ok(outcome),
                     Err(Refused(reason)) => {
+                        let (consumer, id) = (&shared.settings.service, delivery.message.id());
+                        let code = "inbox.copy-refused";
+                        tracing::warn!(code, consumer, id, reason, "the broker refuses a copy");
                         let (class, attempts) = ("consumer.refused-copy".into(), copy.attempts);
                         refused.insert(Cause { class, attempts, reason, has_id: true }).clone()
                     }
@@ -421,7 +425,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
         let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
-                let committed = waiting.last_answer(NO_ANSWER, message, claimed.commit()).await;
+                let committing = pin!(claimed.commit());
+                let committed = waiting.last_answer(NO_ANSWER, message, committing).await;
                 let Err(error) = committed else {
                     return Ok(Step::Processed);
                 };

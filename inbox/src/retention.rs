@@ -134,6 +134,11 @@ mod tests {
             ('away', 'c-last', now() - interval '8 days'),
             ('away', 'd-since', now() - interval '9 minutes')";
         client.batch_execute(made).await.unwrap();
+        // WHEN they are to be kept for ever THEN they are
+        let for_ever = retention.settings.clone().retention(Duration::MAX);
+        let for_ever = Retention { database: retention.database.clone(), settings: for_ever };
+        for_ever.remove_old_rows().await.unwrap();
+        assert_eq!(rows().await.len(), 4);
         // WHEN rows are removed THEN their age is counted from the beginning of the outage
         retention.remove_old_rows().await.unwrap();
         assert_eq!(rows().await, ["b-before", "c-last", "d-since"]);

@@ -12,6 +12,7 @@ use crate::time::short;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longer names would not fit the names of topics and queues that are made of them.
 const SERVICE_BYTES_MAX: usize = 100;
 
@@ -54,7 +55,7 @@ impl Settings {
             lanes: 8,
             lane_messages_max: 64,
             levels: [30 * SECOND, MINUTE, 5 * MINUTE].map(Level::new).into(),
-            retention: 7 * 24 * 60 * MINUTE,
+            retention: 7 * DAY,
             retention_interval: MINUTE,
             retention_rows_max: 1_000,
             stop_within: 10 * SECOND,
@@ -86,10 +87,11 @@ impl Settings {
         self
     }
 
-    /// How long processed messages are remembered (default 7 days). A message that is delivered
-    /// again after that is handled again.
+    /// How long processed messages are remembered (default 7 days, at most 100 years). A message that
+    /// is delivered again after that is handled again.
     pub fn retention(mut self, retention: Duration) -> Settings {
-        self.retention = retention;
+        // Postgres has no times that are much longer ago.
+        self.retention = retention.min(100 * 365 * DAY);
         self
     }
 
@@ -103,9 +105,10 @@ impl Settings {
         self
     }
 
-    /// How long a stop or a rebalance waits for handlers that run (default 10 s).
+    /// How long a stop or a rebalance waits for handlers that run (default 10 s, at most a day).
     pub fn stop_within(mut self, within: Duration) -> Settings {
-        self.stop_within = within;
+        // Kafka's client cannot be left alone for longer.
+        self.stop_within = within.min(DAY);
         self
     }
 
@@ -205,6 +208,13 @@ mod tests {
         ] {
             assert!(wrong.check().is_err());
         }
+    }
+
+    #[test]
+    fn times_for_ever_are_bounded() {
+        let settings = Settings::new("billing", "");
+        let settings = settings.stop_within(Duration::MAX).retention(Duration::MAX);
+        assert_eq!((settings.stop_within, settings.retention), (DAY, 36_500 * DAY));
     }
 
     #[test]

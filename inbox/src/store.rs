@@ -125,6 +125,11 @@ const COMMIT: &str = "SAVEPOINT inbox; \
     WHERE pg_catalog.current_setting('synchronous_commit') = 'off'; \
     COMMIT";
 
+/// Parsing waits for the locks of the tables, as behind VACUUM FULL, and a server process that waits does
+/// not notice that its client has given up: each attempt would leave another one, until there is no room
+/// for sessions. So each wait ends by itself, sooner than [`crate::connection::CONNECT_WITHIN`].
+const BEGIN_PREPARING: &str = "BEGIN; SET LOCAL lock_timeout = 8000";
+
 /// Keys up to this size are stored as they are.
 const KEY_BYTES_MAX: usize = 512;
 
@@ -172,7 +177,9 @@ struct Statements {
 }
 
 impl Store {
+    /// After an error the transaction ends with the client, which is dropped.
     pub(crate) async fn open(client: OwnClient, consumer: &str) -> Result<Store, Error> {
+        client.batch_execute(BEGIN_PREPARING).await?;
         let statements = Statements {
             claim: client.prepare(CLAIM).await?,
             defer: client.prepare(DEFER).await?,
@@ -180,6 +187,8 @@ impl Store {
             forget: client.prepare(FORGET).await?,
             dead: client.prepare(DEAD).await?,
         };
+        // The statements belong to the session, and outlive it.
+        client.batch_execute("COMMIT").await?;
         Ok(Store { client, consumer: consumer.to_owned(), statements })
     }
 

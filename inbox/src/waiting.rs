@@ -1,7 +1,7 @@
 //! How a lane waits for Postgres, the broker or a pause: everybody can see that it stands, and it gives
 //! up a message that is not wanted any more.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use crate::delivery::Delivery;
@@ -56,23 +56,19 @@ impl Waiting {
     /// Waits for the answer for as long as the message is wanted. The future is dropped if it is not.
     pub(crate) async fn answer<T>(
         &mut self,
-        (reason, why): Obstacle,
+        obstacle: Obstacle,
         delivery: &Delivery<impl Sized>,
         asking: impl Future<Output = T>,
     ) -> Result<T, GivenUp> {
-        let mut asking = pin!(asking);
-        let (began, mut unwanted_at) = (Instant::now(), None);
-        loop {
-            match tokio::time::timeout(LOOK_INTERVAL, &mut asking).await {
-                Ok(answer) => return Ok(answer),
-                Err(_) if delivery.is_wanted() => self.look(began, reason, why, &delivery.message),
-                Err(_) => {
-                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
-                    if since.elapsed() > UNWANTED_WITHIN {
-                        return Err(GivenUp);
-                    }
-                }
-            }
+        let asking = pin!(asking);
+        let giving_up = async {
+            unwanted(delivery).await;
+            tokio::time::sleep(UNWANTED_WITHIN).await;
+        };
+        tokio::select! {
+            biased;
+            answer = self.last_answer(obstacle, &delivery.message, asking) => Ok(answer),
+            () = giving_up => Err(GivenUp),
         }
     }
 
@@ -81,21 +77,15 @@ impl Waiting {
         &mut self,
         (reason, why): Obstacle,
         message: &Message,
-        asking: impl Future<Output = T>,
+        mut asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
-        let mut asking = pin!(asking);
         let began = Instant::now();
         loop {
-            match tokio::time::timeout(LOOK_INTERVAL, &mut asking).await {
+            match tokio::time::timeout(LOOK_INTERVAL, asking.as_mut()).await {
                 Ok(answer) => return answer,
-                Err(_) => self.look(began, reason, why, message),
+                Err(_) if began.elapsed() > ANSWER_WITHIN => self.hold(reason, why, message),
+                Err(_) => {}
             }
-        }
-    }
-
-    fn look(&mut self, began: Instant, reason: HoldReason, why: &str, message: &Message) {
-        if began.elapsed() > ANSWER_WITHIN {
-            self.hold(reason, why, message);
         }
     }
 }
@@ -105,15 +95,15 @@ pub(crate) async fn pause(
     length: Duration,
     delivery: &Delivery<impl Sized>,
 ) -> Result<(), GivenUp> {
-    let until = Instant::now() + length;
-    loop {
-        if !delivery.is_wanted() {
-            return Err(GivenUp);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
+    match tokio::time::timeout(length, unwanted(delivery)).await {
+        Ok(()) => Err(GivenUp),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Waits until the message is not wanted any more.
+async fn unwanted(delivery: &Delivery<impl Sized>) {
+    while delivery.is_wanted() {
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }

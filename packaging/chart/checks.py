@@ -178,8 +178,10 @@ def lets_dns_out(policy):
 
 def init_faults(objects, owner):
     """Of the Job: what the pod of the relay needs to reach the database, it needs too."""
-    pod = owner["spec"]["template"]["spec"]
-    [relay] = [it["spec"]["template"]["spec"] for it in of_kind(objects, "StatefulSet")]
+    pod, noted = owner["spec"]["template"]["spec"], owner["spec"]["template"]["metadata"].get("annotations", {})
+    [other] = [it["spec"]["template"] for it in of_kind(objects, "StatefulSet")]
+    relay = other["spec"]
+    noted_there = {key: value for key, value in other["metadata"]["annotations"].items() if key != "checksum/config"}
     accounts = [it["metadata"]["name"] for it in of_kind(objects, "ServiceAccount")]
     annotations = owner["metadata"].get("annotations", {})
     hook = "helm.sh/hook" in annotations
@@ -188,6 +190,10 @@ def init_faults(objects, owner):
     account = None if hook and relay["serviceAccountName"] in accounts else relay["serviceAccountName"]
     wanted = [
         (pod.get("initContainers") == relay.get("initContainers"), "initContainers"),
+        (pod.get("nodeSelector") == relay.get("nodeSelector"), "nodeSelector"),
+        (noted == noted_there, "the annotations of its pod"),
+        # Argo CD makes an ordinary Job again that has been deleted.
+        (hook == ("ttlSecondsAfterFinished" in owner["spec"]), "ttlSecondsAfterFinished"),
         (pod.get("serviceAccountName") == account, "serviceAccountName"),
         # Otherwise Argo CD would wait for the Job, and the Job for its file.
         (hook or mounted == annotations, "the annotations of its ConfigMap"),

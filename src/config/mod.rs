@@ -130,6 +130,7 @@ impl Reading {
         overrides::shorthand(&mut tree, "--slot", slot, request.slot.as_ref());
         let listen = path_of!(ConfigFile.admin / AdminSettings.listen);
         overrides::shorthand(&mut tree, "--listen", listen, request.listen.as_ref());
+        opentelemetry::keep_headers_from_others(&mut tree);
         let lacks_file = tree
             .problems
             .iter()

@@ -3,11 +3,14 @@
 
 use super::sections::{ConfigFile, path_of};
 use crate::base::settings::kind::Raw;
-use crate::base::settings::{Origin, Tree};
+use crate::base::settings::{Origin, Path, Tree};
 use crate::trace::TracingSettings;
 
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
+/// Adds the variables to the tree, before the file and all else that wins over them.
 pub(crate) fn environment(tree: &mut Tree) {
     let of = |name: &str| tree.variables.get(name).map(|it| it.trim());
     let sampler = of("OTEL_TRACES_SAMPLER").unwrap_or_default();
@@ -23,8 +26,8 @@ pub(crate) fn environment(tree: &mut Tree) {
     // What the argument means, the sampler says; only a ratio has this form.
     let has_ratio = sampler.is_empty() || sampler.ends_with("traceidratio");
     let known = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", path_of!(ConfigFile.tracing / TracingSettings.endpoint)),
-        ("OTEL_EXPORTER_OTLP_HEADERS", path_of!(ConfigFile.tracing / TracingSettings.headers)),
+        (ENDPOINT, path_of!(ConfigFile.tracing / TracingSettings.endpoint)),
+        (HEADERS, path_of!(ConfigFile.tracing / TracingSettings.headers)),
         ("OTEL_SERVICE_NAME", path_of!(ConfigFile.tracing / TracingSettings.service_name)),
         ("OTEL_TRACES_SAMPLER_ARG", path_of!(ConfigFile.tracing / TracingSettings.sample_ratio)),
     ];
@@ -34,5 +37,19 @@ pub(crate) fn environment(tree: &mut Tree) {
         if let Some(value) = value.cloned() {
             tree.set(path, Raw::Word(value), &Origin::Variable(name.to_owned()));
         }
+    }
+}
+
+/// Takes the headers out of the complete tree if they come from the variable and the endpoint does not: they may hold
+/// a token, which is meant for the collector of the variables and for no other.
+pub(crate) fn keep_headers_from_others(tree: &mut Tree) {
+    let headers = path_of!(ConfigFile.tracing / TracingSettings.headers);
+    let endpoint = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
+    let is_of = |path: &Path, name: &str| {
+        let given = tree.given.get(path);
+        given.is_some_and(|it| matches!(&it.origin, Origin::Variable(of) if of == name))
+    };
+    if is_of(&headers, HEADERS) && !is_of(&endpoint, ENDPOINT) {
+        tree.given.remove(&headers);
     }
 }

@@ -30,14 +30,33 @@ fn they_fill_in_what_the_section_does_not_say() {
     assert_eq!(endpoint(&found), Some("http://agent:4318"));
     assert_eq!(found.headers.as_ref().map(|it| it.expose()), Some("token=c4n4ry"));
     assert_eq!((found.service_name.as_str(), found.sample_ratio), ("shop", 0.25));
-    let found = tracing("endpoint = \"http://own:4318\"\nsample_ratio = 1", &[]);
-    assert_eq!((endpoint(&found), found.sample_ratio), (Some("http://own:4318"), 1.0));
+    let found = tracing("headers = \"token=own\"\nsample_ratio = 1", &[]);
+    assert_eq!((endpoint(&found), found.sample_ratio), (Some("http://agent:4318"), 1.0));
+    assert_eq!(found.headers.as_ref().map(|it| it.expose()), Some("token=own"));
     assert_eq!(found.service_name, "shop");
     let found = tracing("", &[("WALRELAY_TRACING__SERVICE_NAME", "own")]);
     assert_eq!(found.service_name, "own");
     // (An empty variable counts as one that is not set.)
     let found = tracing("", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "")]);
     assert_eq!(endpoint(&found), Some("http://agent:4318"));
+}
+
+#[test]
+fn their_headers_go_to_no_endpoint_but_theirs() {
+    let headers = |section: &str, more: &[(&str, &str)]| {
+        let found = tracing(section, more);
+        let shown = found.headers.as_ref().map(|it| it.expose().to_owned());
+        (endpoint(&found).map(str::to_owned), shown)
+    };
+    let own = || Some("http://own:4318".to_owned());
+    let section = "endpoint = \"http://own:4318\"";
+    assert_eq!(headers(section, &[]), (own(), None));
+    let variable = ("WALRELAY_TRACING__ENDPOINT", "http://own:4318");
+    assert_eq!(headers("", &[variable]), (own(), None));
+    assert_eq!(headers("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), (None, None));
+    // WHEN the section names them THEN they are those of its endpoint
+    let named = format!("{section}\nheaders = {{ env = \"OTEL_EXPORTER_OTLP_HEADERS\" }}");
+    assert_eq!(headers(&named, &[]), (own(), Some("token=c4n4ry".to_owned())));
 }
 
 #[test]

@@ -360,7 +360,11 @@ impl<'a> Pipeline<'a> {
         }
         let required = Requirements { topics: vec![topic.clone()], ..Requirements::default() };
         let found = self.inspect(&required);
-        let fault = faults(&found).next()?.clone();
+        // It also names what is wrong with the topics of the configuration.
+        let own = format!("topic {topic} ");
+        let is_about_it =
+            |it: &&Fault| !it.place.starts_with("topic ") || it.place.starts_with(&own);
+        let fault = faults(&found).find(is_about_it)?.clone();
         self.stuck_topic = Some(topic);
         Some(Fault { mend: format!("{}\nthen: {AGAIN}", fault.mend), ..fault })
     }

@@ -77,13 +77,15 @@ impl<'a> DeadLetterTopic<'a> {
         index: &DeadLetterIndex,
         mut then: impl FnMut(&DeadLetter, &KnownDeadLetter) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
-        if index.count_selected(filter.states()) == 0 {
+        let mut left = index.count_selected(filter.states());
+        if left == 0 {
             return Ok(());
         }
         self.each(filter.read_from(), |record| {
             let LogRecord::DeadLetter(letter) = record else { return Ok(true) };
-            let known = index.selected(filter.states(), &letter);
-            known.map_or(Ok(true), |known| then(&letter, &known))
+            let Some(known) = index.selected(filter.states(), &letter) else { return Ok(true) };
+            left = left.saturating_sub(1);
+            Ok(then(&letter, &known)? && left > 0)
         })
     }
 

@@ -140,8 +140,10 @@ pub(super) struct Replay<'a> {
     topic: &'a DeadLetterTopic<'a>,
     job: &'a ReplayJob,
     pub(super) index: DeadLetterIndex,
-    /// The dead letters; none once all of them have been read.
+    /// The dead letters; none once all that are selected have been read.
     letters: Option<LogReader>,
+    /// How many of them have not been read.
+    unread: usize,
     /// The releases that are to be written.
     pub(super) releases: VecDeque<Resolution>,
     /// The reader of records that are written meanwhile.
@@ -193,7 +195,8 @@ impl<'a> Replay<'a> {
             return Ok(None);
         }
         let letters = topic.reader(filter.read_from())?;
-        Ok(Some(Replay { letters: Some(letters), ..Replay::new(topic, job, index, tail, now)? }))
+        let replay = Replay::new(topic, job, index, tail, now)?;
+        Ok(Some(Replay { letters: Some(letters), unread: count, ..replay }))
     }
 
     /// A job that has nothing to do yet.
@@ -211,6 +214,7 @@ impl<'a> Replay<'a> {
             job,
             index,
             letters: None,
+            unread: 0,
             releases: VecDeque::new(),
             tail,
             held: None,
@@ -357,8 +361,7 @@ impl<'a> Replay<'a> {
                 self.held = Some(letter);
                 return Ok(PATIENCE);
             }
-            // What is still selected at the end was not found in the topic.
-            self.index.select(letter.id(), false);
+            self.note_read(&letter);
         }
         Ok(Duration::ZERO)
     }
@@ -373,8 +376,18 @@ impl<'a> Replay<'a> {
         self.selected(&letter)?;
         let Some(why) = self.obstacle(&letter) else { return Some(*letter) };
         self.pass_over(&letter, why, progress);
-        self.index.select(letter.id(), false);
+        self.note_read(&letter);
         None
+    }
+
+    /// What is still selected at the end was not found in the topic. Behind the last one there may be
+    /// many records, which are not read.
+    fn note_read(&mut self, letter: &DeadLetter) {
+        self.index.select(letter.id(), false);
+        self.unread = self.unread.saturating_sub(1);
+        if self.unread == 0 && self.index.count_selected(self.job.filter.states()) == 0 {
+            self.letters = None;
+        }
     }
 
     /// Counts a dead letter that is not replayed; the later ones of its key are not, either.

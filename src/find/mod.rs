@@ -102,12 +102,13 @@ impl EventFinder {
         if !is_away {
             let mut count = 0;
             let scope = SearchScope { routes: &self.routes(&wanted, &rows), from_unix_us, limits };
-            let read = self.broker.search(&scope, &mut |record| {
+            let mut read = self.broker.search(&scope, &mut |record| {
                 count += 1;
                 observe(count);
                 filter.take(record);
             });
             searched_all = read.not_searched.is_empty();
+            read.not_searched.append(&mut read.without_rows);
             is_unsearched &= read.searched.is_empty();
             add(&mut report, Ok(read)).ok();
         }
@@ -216,7 +217,7 @@ fn letters_from(request: &FindRequest, rows: &[OutboxRow], from_unix_us: i64) ->
 /// Adds what was read; an error if the broker does not answer at all.
 fn add(report: &mut FindReport, read: Result<SearchReport, Fault>) -> Result<(), ()> {
     match read {
-        Ok(SearchReport { searched, not_searched }) => {
+        Ok(SearchReport { searched, not_searched, .. }) => {
             report.searched.extend(searched);
             report.not_searched.extend(not_searched);
             Ok(())

@@ -32,7 +32,7 @@ fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
     let route = SearchRoute { topic, key: None, partition: Some(0) };
     let limits = SearchLimits { deadline: Instant::now() + LIMIT, stop: &AtomicBool::new(false) };
     let scope = SearchScope { routes: &[route], from_unix_us: 0, limits };
-    let SearchReport { searched, not_searched } = broker.search(&scope, &mut |_| {});
+    let SearchReport { searched, not_searched, .. } = broker.search(&scope, &mut |_| {});
     assert!(
         not_searched[0].contains("topic outbox.dlq: this login has no right to"),
         "{not_searched:?}"

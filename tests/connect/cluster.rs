@@ -1,13 +1,13 @@
 //! The Postgres of these tests: see `cluster.sh`.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use walrelay::source::conninfo;
 use walrelay::source::settings::ConnInfo;
+use walrelay_harness::free_port;
 
 pub(crate) struct Cluster {
     pub(crate) port: u16,
@@ -19,7 +19,7 @@ pub(crate) struct Cluster {
 
 /// A port on which nobody listens.
 pub(crate) fn closed_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    free_port().unwrap()
 }
 
 pub(crate) fn cluster() -> &'static Cluster {

@@ -1,8 +1,7 @@
 //! A stop that protects data stands until somebody acknowledges it, whatever restarts the relay.
 
-use std::net::{SocketAddr, TcpListener};
-
 use serde_json::Value;
+use walrelay_harness::free_port;
 
 use crate::dead_letters::api::request_at;
 use crate::support::LIMIT;
@@ -34,8 +33,8 @@ fn open_gap(scene: &CliFixture<'_>) {
     ));
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+fn free_address() -> String {
+    format!("127.0.0.1:{}", free_port().unwrap())
 }
 
 fn keys(records: Vec<TopicRecord>) -> Vec<String> {
@@ -115,7 +114,7 @@ fn a_relay_that_waits_is_alive_and_not_ready_until_it_is_resumed() {
     const TOKEN: &str = "a-token-of-this-test";
     // GIVEN a relay that waits when it is halted
     let mut scene = scene("stop_wait", true);
-    scene.listen = free_address().to_string();
+    scene.listen = free_address();
     let delivery = "[delivery]\nwhen_halted = \"wait\"\n";
     scene.extra = format!("token = {TOKEN:?}\n{delivery}{}", scene.extra);
     scene.insert("1", "{}");

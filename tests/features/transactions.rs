@@ -1,8 +1,8 @@
 //! Tests of changes of a transaction to its rows, and of the events that they become.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
+use walrelay_harness::free_port;
 use walrelay_harness::relay::get;
 
 use crate::support::faults::{CliFixture, read};
@@ -30,8 +30,8 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
     // GIVEN a publication that lets everything through
     let mut scene = CliFixture::ready("tx_operations");
     scene.sql("ALTER PUBLICATION walrelay SET (publish = 'insert, update, delete, truncate')");
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    scene.listen = address.to_string();
+    scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
+    let address = scene.listen.parse().unwrap();
     scene.insert("1", "{}");
     scene.sql(
         "UPDATE outbox SET type = 'U'; UPDATE outbox SET type = 'V'; DELETE FROM outbox; TRUNCATE outbox;",

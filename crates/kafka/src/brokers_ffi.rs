@@ -1,4 +1,4 @@
-//! Names brokers to a running client.
+//! Names brokers to a running client, and asks it what it knows of a partition.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -21,4 +21,23 @@ pub(super) unsafe fn add_brokers(client: *mut c::rd_kafka_t, brokers: &str) {
 pub(super) fn add_brokers_to(consumer: &BaseConsumer<ConnectionErrors>, brokers: &str) {
     // SAFETY: the handle lives as long as the consumer.
     unsafe { add_brokers(consumer.client().native_ptr(), brokers) }
+}
+
+/// The offset that the next record of the partition gets, as the last answer of its broker has told it;
+/// not known before the first answer.
+pub(super) fn known_end(
+    consumer: &BaseConsumer<ConnectionErrors>,
+    topic: &str,
+    partition: i32,
+) -> Option<i64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut low, mut high) = (-1, -1);
+    let handle = consumer.client().native_ptr();
+    // SAFETY: the handle lives as long as the consumer; the name is copied, and the numbers are written
+    // before the call returns.
+    let answer = unsafe {
+        c::rd_kafka_get_watermark_offsets(handle, topic.as_ptr(), partition, &mut low, &mut high)
+    };
+    let is_known = answer == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0;
+    is_known.then_some(high)
 }

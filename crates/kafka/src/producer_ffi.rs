@@ -24,6 +24,7 @@ use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicDescription, TopicI
 
 use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of, unwritable};
 use super::brokers_ffi;
+use super::properties::plain_name;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use super::sockets_ffi::Sockets;
 use walrelay_base::event::{Outbound, Sequence};
@@ -454,7 +455,7 @@ pub(super) fn key_partition(properties: &[(String, String)], key: &[u8], count: 
 
 /// The function that hashes keys. `_random` in a name is about records without a key.
 fn partitioner(properties: &[(String, String)]) -> Partitioner {
-    let wanted = properties.iter().rev().find(|(name, _)| name == "partitioner");
+    let wanted = properties.iter().rev().find(|(name, _)| plain_name(name) == "partitioner");
     match wanted.map(|(_, value)| value.as_str()) {
         Some("consistent" | "consistent_random") => c::rd_kafka_msg_partitioner_consistent,
         Some("fnv1a" | "fnv1a_random") => c::rd_kafka_msg_partitioner_fnv1a,

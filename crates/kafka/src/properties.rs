@@ -129,9 +129,14 @@ const RULES: &[PropertyRule] = &[
     },
 ];
 
+/// The name of a property without the prefix that librdkafka allows for those of topics.
+pub(super) fn plain_name(name: &str) -> &str {
+    name.strip_prefix("topic.").unwrap_or(name)
+}
+
 /// The rule that `name = value` breaks.
 pub(super) fn broken_rule(name: &str, value: &str) -> Option<&'static PropertyRule> {
-    let value = value.trim().to_lowercase();
+    let (name, value) = (plain_name(name), value.trim().to_lowercase());
     let is_named = |known: &&str| *known == name || (*known == "_cb" && name.ends_with("_cb"));
     RULES.iter().find(|rule| rule.names.iter().any(is_named) && !(rule.allows)(&value))
 }

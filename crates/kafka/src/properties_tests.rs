@@ -22,6 +22,8 @@ fn what_breaks_a_promise_is_refused_with_its_reason() {
         ("delivery.report.only.error", "true"),
         ("dr_cb", "x"),
         ("dr_msg_cb", "x"),
+        ("topic.partitioner", "random"),
+        ("topic.message.timeout.ms", "5000"),
     ];
     for (name, value) in broken {
         let rule = broken_rule(name, value);

@@ -9,7 +9,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use walrelay_core::sink::kafka::reachability::LostBrokers;
 
-use super::brokers_ffi::add_brokers_to;
+use super::brokers_ffi::{add_brokers_to, known_end};
 use super::certificate_files::CertificateFiles;
 use super::cluster::{self, DescribedPartition};
 use super::code::code_of;
@@ -17,12 +17,13 @@ use super::reachability::{ConnectionErrors, why_unreachable};
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 
-/// Properties of a producer that a consumer understands as well: how the cluster is reached.
+/// Properties of a producer that a consumer understands as well: how the cluster is reached. Not
+/// `receive.message.max.bytes`, which may be too small to fetch with.
 #[rustfmt::skip]
 const SHARED: &[&str] = &[
     "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
     "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
-    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
+    "metadata.", "plugin.library.paths", "log.connection.close", "debug",
 ];
 
 /// Properties of every consumer. No group is joined and no offset is committed, so that reading
@@ -41,6 +42,9 @@ const READ_ONLY: &[(&str, &str)] = &[
 ];
 
 pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The end of a range that ends where the client reaches the end of the partition.
+pub(super) const UNKNOWN_END: i64 = i64::MAX;
 
 /// The records of a partition that were there when its end was asked for.
 pub(super) struct PartitionRange {
@@ -77,7 +81,10 @@ impl TopicScan {
         group_id: &str,
         properties: &[(&str, &str)],
     ) -> Result<TopicScan, Fault> {
-        let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
+        // With a rack, records would come from a replica that may not have the last ones yet.
+        let is_shared = |name: &str| {
+            name != "client.rack" && SHARED.iter().any(|known| name.starts_with(known))
+        };
         let now = settings.effective_properties()?;
         let certificates = CertificateFiles::of(settings, &now);
         let now = now.into_iter().filter(|(name, _)| is_shared(name));
@@ -143,17 +150,21 @@ impl TopicScan {
                 times.add_partition_offset(topic, *id, time)?;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let found = self.consumer.offsets_for_times(times, left)?;
-            match found.elements().iter().find_map(|it| it.error().err()) {
-                None => {
+            // librdkafka may also fail all of it with the error of one partition.
+            let found = self.consumer.offsets_for_times(times, left).and_then(|found| {
+                let failed = found.elements().iter().find_map(|it| it.error().err());
+                failed.map_or(Ok(found), Err)
+            });
+            match found {
+                Ok(found) => {
                     let known = found.elements().into_iter().filter_map(|it| match it.offset() {
                         Offset::Offset(offset) => Some((it.partition(), offset)),
                         _ => None,
                     });
                     return Ok(known.collect());
                 }
-                Some(error) if ends_reading(&error) || left.is_zero() => return Err(error),
-                Some(error) => tracing::debug!(%error, "asking for offsets again"),
+                Err(error) if ends_reading(&error) || left.is_zero() => return Err(error),
+                Err(error) => tracing::debug!(%error, "asking for offsets again"),
             }
             std::thread::sleep(ASK_AGAIN_AFTER);
         }
@@ -244,7 +255,12 @@ impl TopicScan {
                 Ok(if is_later { Scanned::Later(message) } else { Scanned::Record(message) })
             }
             Some(Err(KafkaError::PartitionEOF(partition))) => {
-                self.ends.remove(&partition);
+                // A new leader may not show its last records yet.
+                let reached = known_end(&self.consumer, &self.topic, partition);
+                let is_end = |end| end == UNKNOWN_END || reached.is_none_or(|it| it >= end);
+                if self.ends.get(&partition).is_some_and(|end| is_end(*end)) {
+                    self.ends.remove(&partition);
+                }
                 Ok(Scanned::Nothing)
             }
             Some(Err(error)) => {

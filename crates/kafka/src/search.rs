@@ -27,11 +27,11 @@ pub(super) fn search(
     let mut report = SearchReport::default();
     let mut places = Vec::new();
     for route in scope.routes {
-        let topics = topics(settings, route);
-        if topics.is_empty() {
-            report.not_searched.push(format!("topic {}: it comes from a row", route.topic));
+        if route.topic.constant().is_none() {
+            let others = format!("other topics of {}: they come from rows", route.topic);
+            report.without_rows.push(others);
         }
-        places.extend(topics.into_iter().map(|topic| (topic, route)));
+        places.extend(topics(settings, route).into_iter().map(|topic| (topic, route)));
     }
     if places.is_empty() {
         return report;

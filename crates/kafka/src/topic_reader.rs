@@ -16,7 +16,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::record_ffi::headers_of_read;
-use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, time};
+use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, UNKNOWN_END, time};
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 use walrelay_base::event::Outbound;
@@ -70,7 +70,7 @@ pub(super) fn refusal(scan: &mut TopicScan, topic: &str, within: Duration) -> Op
     let deadline = Instant::now() + within;
     let mut probe = || {
         // The end of the partition is told once a fetch was allowed.
-        let unknown_end = [(0, i64::MAX)].into();
+        let unknown_end = [(0, UNKNOWN_END)].into();
         scan.assign(topic, [(0, Offset::End)].into_iter(), unknown_end)?;
         scan.read(deadline, &mut |_| false)
     };

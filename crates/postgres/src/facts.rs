@@ -63,6 +63,10 @@ pub struct ServerFacts {
     /// The lead of this host's clock over that of Postgres, when the answer came.
     #[serde(skip)]
     pub host_ahead_us: i64,
+    /// `synchronous_standby_names`.
+    pub synchronous_standbys: String,
+    /// Sessions of Patroni are on the server.
+    pub has_patroni: bool,
     /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.
     pub messages_for_all: Vec<String>,
 }
@@ -80,6 +84,8 @@ pub struct RoleFacts {
     pub superuser: bool,
     /// It has `REPLICATION`, or the equivalent of a hosting provider.
     pub replication: bool,
+    /// The server has the role by which RDS lets others replicate.
+    pub on_rds: bool,
 }
 
 const SERVER_SQL: &str = "
@@ -109,6 +115,9 @@ SELECT pg_catalog.json_build_object(
   'database', pg_catalog.current_database(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
+  'synchronous_standbys', pg_catalog.current_setting('synchronous_standby_names'),
+  'has_patroni', EXISTS (SELECT FROM pg_catalog.pg_stat_activity
+      WHERE pg_catalog.starts_with(application_name, 'Patroni')),
   'clock_unix_us', (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint,
   'messages_for_all', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.oidvectortypes(f.proargtypes) ORDER BY f.oid), '[]')
       FROM pg_catalog.pg_proc f WHERE f.proname = 'pg_logical_emit_message'
@@ -121,7 +130,8 @@ const ROLE_SQL: &str = "
 SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
   'replication', r.rolsuper OR r.rolreplication OR EXISTS (
       SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
-      AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text
+      AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')),
+  'on_rds', EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rds_replication'))::pg_catalog.text
 FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1, current_user)";
 
 pub async fn gather(client: &Client, settings: &SourceSettings) -> Result<SourceFacts, Error> {

@@ -13,7 +13,12 @@ pub fn message_of(error: &Error) -> String {
 
 /// For a query that should not fail.
 pub fn query_fault(error: &Error, doing: &str) -> Fault {
-    let detail = error.as_db_error().map_or_else(
+    let db = error.as_db_error();
+    // Aurora refuses its functions for positions in WAL as long as nothing is decoded.
+    if let Some(db) = db.filter(|it| is_over_wal_level(it.code().code(), it.message())) {
+        return no_logical_wal(db.message());
+    }
+    let detail = db.map_or_else(
         || error.to_string(),
         |e| format!("{} (SQLSTATE {})", e.message(), e.code().code()),
     );
@@ -30,6 +35,25 @@ pub fn query_fault(error: &Error, doing: &str) -> Fault {
 /// The routines of Postgres that refuse for `wal_level`.
 const REQUIREMENTS: [&str; 2] = ["CheckLogicalDecodingRequirements", "CheckSlotRequirements"];
 
+/// Whether a statement was refused for `wal_level`.
+pub(crate) fn is_over_wal_level(sqlstate: &str, message: &str) -> bool {
+    sqlstate == "55000" && message.contains("wal_level")
+}
+
+/// How `wal_level` is set.
+pub(crate) const SET_WAL_LEVEL: &str = "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted \
+     server has a parameter for it, e.g. rds.logical_replication = 1)";
+
+fn no_logical_wal(message: &str) -> Fault {
+    Fault::new(
+        Exit::Source,
+        "source.wal-level",
+        format!("Postgres cannot decode its WAL: {message}"),
+        "source.url",
+        format!("{SET_WAL_LEVEL}; on a standby connect to the primary"),
+    )
+}
+
 /// The fault of a failed statement on slot `name`. `slots` are those of the server.
 pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
     let Some(db) = error.as_db_error() else { return query_fault(error, "working on the slot") };
@@ -44,12 +68,7 @@ pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
             if db.routine().is_some_and(|it| REQUIREMENTS.contains(&it))
                 && !message.contains("max_replication_slots") =>
         {
-            source(
-                "source.wal-level",
-                format!("Postgres cannot decode its WAL: {message}"),
-                "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
-             to the primary",
-            )
+            no_logical_wal(message)
         }
         SqlState::INSUFFICIENT_PRIVILEGE => source(
             "source.role",

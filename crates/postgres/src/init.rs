@@ -72,7 +72,8 @@ const FUNCTION_MAKER: &str = "the owner of schema outbox and of its functions; w
      may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
 const PUBLISHER: &str = "the owner of the tables who may also CREATE in the database (GRANT CREATE ON \
      DATABASE … TO …;), or a superuser";
-const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
+const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;, on RDS GRANT rds_replication TO …;) or a \
+     superuser";
 
 /// Plans the steps that make what is missing. `relay` is the role that `walrelay run` logs in as.
 /// Fails when a missing table needs columns whose types are not known here.
@@ -90,10 +91,14 @@ pub fn plan(
     }
     let mut steps = Vec::new();
     if !relay.replication {
-        let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
+        let name = quote_ident(&relay.name);
+        let (who, sql) = match relay.on_rds {
+            true => ("a role with rds_superuser", format!("GRANT rds_replication TO {name};")),
+            false => (SUPERUSER, format!("ALTER ROLE {name} REPLICATION;")),
+        };
         let what = format!("let role {} replicate", relay.name);
         // Only a superuser may do that.
-        steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(!facts.role.superuser));
+        steps.push(InitStep::new(who, what, sql).hint_if(!facts.role.superuser));
     }
     if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(&facts.server)) {
         let what = "let nobody but the application emit messages";

@@ -12,7 +12,8 @@ use super::oldest_transaction::oldest_transaction;
 
 /// No time limit of the role or of the database applies to the session: Postgres may wait for minutes.
 pub const NO_TIMEOUTS_SQL: &str = "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
-     WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')";
+     WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout', \
+     'idle_in_transaction_session_timeout', 'idle_session_timeout')";
 
 const SQL: &str = "
 SELECT pg_catalog.json_build_object('kind', a.wait_event_type, 'event', a.wait_event,

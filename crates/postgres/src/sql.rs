@@ -14,7 +14,7 @@ use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, SimpleQueryRow,
 };
 
-use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
+use super::connect::dial::{self, NO_SEARCH_PATH, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::socket::ServerSocket;
 use super::connect::{ConnectCause, ConnectError, ServerStart, notice, server_error};
 use super::login_files;
@@ -87,9 +87,8 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     let mut config = Config::new();
     config.user(&info.user).dbname(&info.dbname).application_name(&info.application_name);
     config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-    if let Some(options) = &info.options {
-        config.options(options);
-    }
+    let options = info.options.as_deref().unwrap_or_default();
+    config.options(format!("{NO_SEARCH_PATH} {options}").trim_end());
     if let Some(password) = info.password.as_ref().or(server.password.as_ref()) {
         config.password(password.expose());
     }

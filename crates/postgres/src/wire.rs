@@ -49,11 +49,6 @@ impl Wire for ReplicationLink {
         self.0.is_closed()
     }
 
-    /// Reads all there is. A read of TLS may return one record of several.
-    fn reads_all(&self) -> bool {
-        !self.0.is_tls()
-    }
-
     fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()> {
         let (lsn, now) = (WireLsn::from_u64(flushed.to_wire()), unix_to_pg_timestamp(now_unix_us));
         let status = encode_standby_status_update(lsn, now, reply_requested);

@@ -59,10 +59,6 @@ impl Wire for SimulatedWire {
         state.is_reset || state.closed_by_server
     }
 
-    fn reads_all(&self) -> bool {
-        true
-    }
-
     fn report(&mut self, flushed: Lsn, _now_unix_us: i64, reply_requested: bool) -> io::Result<()> {
         if !self.life.has_effect() {
             return Ok(());

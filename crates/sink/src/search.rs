@@ -70,10 +70,12 @@ pub type TakeRecord<'t> = dyn FnMut(&StoredRecord<'_>) + 't;
 pub struct SearchReport {
     pub searched: Vec<String>,
     pub not_searched: Vec<String>,
+    /// Places where only events without a row can be, and that were not searched.
+    pub without_rows: Vec<String>,
 }
 
 impl SearchReport {
     pub fn not_possible(reason: impl Into<String>) -> SearchReport {
-        SearchReport { searched: Vec::new(), not_searched: vec![reason.into()] }
+        SearchReport { not_searched: vec![reason.into()], ..SearchReport::default() }
     }
 }

@@ -6,6 +6,7 @@ use rdkafka::ClientConfig;
 
 use super::Kafka;
 use crate::Settings;
+use crate::settings::DAY;
 
 const SHARED_DEFAULTS: &[(&str, &str)] = &[
     ("socket.keepalive.enable", "true"),
@@ -31,6 +32,8 @@ const CONSUMER_FIXED: &[(&str, &str)] = &[
     ("auto.offset.reset", "earliest"),
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
+    // The end of a partition would come to the reader as an error.
+    ("enable.partition.eof", "false"),
     ("allow.auto.create.topics", "false"),
     // Topics of equally many partitions: a key is with one consumer in all of them. The reader
     // answers rebalances as this strategy wants them answered.
@@ -59,7 +62,6 @@ const POLL_INTERVAL: &str = "max.poll.interval.ms";
 /// librdkafka's default.
 const POLL_INTERVAL_MIN: Duration = Duration::from_secs(300);
 const POLLED_AFTER: Duration = Duration::from_secs(60);
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn consumer(kafka: &Kafka, settings: &Settings) -> ClientConfig {
     let mut config = client(kafka, settings, CONSUMER_DEFAULTS, CONSUMER_FIXED);
@@ -93,13 +95,25 @@ fn client(
         config.set(*name, *value);
     });
     kafka.properties.iter().for_each(|(name, value)| {
-        config.set(name, value);
+        config.set(own_name(name), value);
     });
     fixed.iter().for_each(|(name, value)| {
         config.set(*name, *value);
     });
     config.set("bootstrap.servers", &kafka.brokers);
     config
+}
+
+/// The name by which a property is set here, of the two that librdkafka knows it by. It is told all
+/// properties in an order by chance, and the last of two names counts.
+fn own_name(name: &str) -> &str {
+    match name {
+        "delivery.timeout.ms" => "message.timeout.ms",
+        "metadata.broker.list" => "bootstrap.servers",
+        "queue.buffering.max.ms" => "linger.ms",
+        "request.required.acks" => "acks",
+        _ => name,
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +126,7 @@ mod tests {
             .property("session.timeout.ms", "6000")
             .property("enable.auto.commit", "true")
             .property("auto.offset.reset", "latest")
+            .property("enable.partition.eof", "true")
             .property("delivery.report.only.error", "true")
             .property("acks", "1");
         let settings = Settings::new("billing", "").stop_within(Duration::from_secs(600));
@@ -120,9 +135,29 @@ mod tests {
         assert_eq!(consumer.get("session.timeout.ms"), Some("6000"));
         assert_eq!(consumer.get("enable.auto.commit"), Some("false"));
         assert_eq!(consumer.get("auto.offset.reset"), Some("earliest"));
+        assert_eq!(consumer.get("enable.partition.eof"), Some("false"));
         assert_eq!(consumer.get("group.id"), Some("billing"));
         let producer = producer(&kafka, &settings);
         assert_eq!(producer.get("acks"), Some("all"));
         assert_eq!(producer.get("delivery.report.only.error"), Some("false"));
+    }
+
+    #[test]
+    fn another_name_of_a_property_is_the_same_property() {
+        let kafka = Kafka::new("a:1", ["orders"])
+            .property("request.required.acks", "1")
+            .property("delivery.timeout.ms", "1000")
+            .property("metadata.broker.list", "b:1")
+            .property("queue.buffering.max.ms", "5");
+        let producer = producer(&kafka, &Settings::new("billing", ""));
+        for (name, other, value) in [
+            ("acks", "request.required.acks", "all"),
+            ("message.timeout.ms", "delivery.timeout.ms", "0"),
+            ("bootstrap.servers", "metadata.broker.list", "a:1"),
+            // This one is but a default.
+            ("linger.ms", "queue.buffering.max.ms", "5"),
+        ] {
+            assert_eq!((producer.get(name), producer.get(other)), (Some(value), None), "{name}");
+        }
     }
 }

@@ -116,21 +116,16 @@ impl Copies for KafkaCopies {
 impl KafkaCopies {
     fn record_of(&self, copy: &Outgoing<'_>) -> (String, OwnedHeaders) {
         let service = &self.settings.service;
-        let mut headers = copy.headers.iter().fold(
-            OwnedHeaders::new_with_capacity(copy.headers.len() + 2),
+        let headers = copy.headers.iter().fold(
+            OwnedHeaders::new_with_capacity(copy.headers.len() + 1),
             |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_ref()) }),
         );
         match copy.destination {
             Destination::DeadLetters => (dead_letter_topic(service), headers),
             Destination::Level { name, wait } => {
                 let due = (unix_now() + wait).as_millis().to_string();
-                for (key, value) in [
-                    (retry_header::DUE, due.as_str()),
-                    (retry_header::ORIGINAL_TOPIC, copy.message.topic()),
-                ] {
-                    headers = headers.insert(Header { key, value: Some(value) });
-                }
-                (retry_topic(service, name), headers)
+                let due = Header { key: retry_header::DUE, value: Some(due.as_str()) };
+                (retry_topic(service, name), headers.insert(due))
             }
         }
     }

@@ -14,7 +14,7 @@ use rdkafka::client::Client;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::brokers_ffi::add_brokers;
+use super::client_ffi::add_brokers;
 
 /// Longer than a round of attempts to connect to brokers that refuse: librdkafka keeps each list
 /// of brokers that it is told.

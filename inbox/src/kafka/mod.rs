@@ -7,17 +7,16 @@
 //! | `reader` | the thread that owns the consumer |
 //! | `partition` | what one assigned partition has under way, and which offset may be committed |
 //! | `copies` | the producer of copies |
+//! | `client_ffi` | what the safe API of librdkafka lacks |
 
-mod brokers_ffi;
+mod client_ffi;
 mod config;
 mod copies;
-mod headers_ffi;
 mod init;
 mod lost_brokers;
 mod partition;
 mod reader;
 mod rebalance_events;
-mod watermark_ffi;
 
 use rdkafka::error::KafkaError;
 

@@ -21,10 +21,9 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-use super::headers_ffi::headers_of;
+use super::client_ffi::{headers_of, known_end};
 use super::partition::{OffsetTracker, RecordMark, WaitBound};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
-use super::watermark_ffi::known_end;
 use super::{Kafka, client_error, config, retry_topic};
 use crate::broker::Stop;
 use crate::delivery::{Custody, Delivery};
@@ -102,6 +101,8 @@ struct Reader {
     partitions: Vec<Partition>,
     served_at: Option<Instant>,
     committed_at: Instant,
+    /// Limits the lines in the log: a commit that is refused is repeated every second.
+    commit_reminder: Reminder,
     /// The consumer has met an error from which it does not recover.
     is_broken: bool,
 }
@@ -149,6 +150,7 @@ impl Reader {
             partitions: Vec::new(),
             served_at: None,
             committed_at: Instant::now(),
+            commit_reminder: Reminder::default(),
             is_broken: false,
         })
     }
@@ -286,7 +288,12 @@ impl Reader {
     /// Commits every offset that is not known to be committed; at the end all.
     fn commit(&mut self, mode: CommitMode) {
         let is_sync = matches!(mode, CommitMode::Sync);
-        let is_repeated = self.consumer.context().take_commit_failed() || is_sync;
+        let failed = self.consumer.context().take_failed_commit();
+        let is_repeated = failed.is_some() || is_sync;
+        if let Some(error) = failed.filter(|_| self.commit_reminder.is_due(Instant::now())) {
+            let consumer = &self.settings.service;
+            tracing::warn!(code = "inbox.commit", consumer, %error, "messages may be repeated");
+        }
         let mut offsets = TopicPartitionList::new();
         for partition in &mut self.partitions {
             partition.count_settled();

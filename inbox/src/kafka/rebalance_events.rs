@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
 
@@ -15,7 +15,8 @@ use super::lost_brokers::LostBrokers;
 pub(super) struct RebalanceEvents {
     pub(super) lost_brokers: LostBrokers,
     noted: Mutex<VecDeque<Rebalance>>,
-    has_commit_failed: AtomicBool,
+    /// The last error of commits that nothing waits for.
+    failed_commit: Mutex<Option<KafkaError>>,
     /// The reader is gone, and has committed what there was.
     is_closing: AtomicBool,
 }
@@ -55,7 +56,9 @@ impl ConsumerContext for RebalanceEvents {
             Ok(()) => self.lost_brokers.answered(),
             Err(error) => {
                 tracing::debug!(%error, "offsets were not committed");
-                self.has_commit_failed.store(true, Ordering::SeqCst);
+                if let Ok(mut failed) = self.failed_commit.lock() {
+                    *failed = Some(error);
+                }
             }
         }
     }
@@ -66,14 +69,14 @@ impl RebalanceEvents {
         RebalanceEvents {
             lost_brokers: LostBrokers::new(brokers),
             noted: Mutex::default(),
-            has_commit_failed: AtomicBool::new(false),
+            failed_commit: Mutex::default(),
             is_closing: AtomicBool::new(false),
         }
     }
 
-    /// Since the last call.
-    pub(super) fn take_commit_failed(&self) -> bool {
-        self.has_commit_failed.swap(false, Ordering::SeqCst)
+    /// Why a commit has failed since the last call.
+    pub(super) fn take_failed_commit(&self) -> Option<KafkaError> {
+        self.failed_commit.lock().ok()?.take()
     }
 
     /// The next one that is to be answered with `assign` or `unassign`.
@@ -90,7 +93,6 @@ impl RebalanceEvents {
 #[cfg(test)]
 mod tests {
     use rdkafka::Offset;
-    use rdkafka::error::KafkaError;
     use rdkafka::types::RDKafkaErrorCode as Code;
 
     use super::*;
@@ -101,8 +103,10 @@ mod tests {
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset("orders", 0, Offset::Offset(7)).unwrap();
         events.commit_callback(Ok(()), &offsets);
-        assert!(!events.take_commit_failed());
-        events.commit_callback(Err(KafkaError::ConsumerCommit(Code::OperationTimedOut)), &offsets);
-        assert!(events.take_commit_failed() && !events.take_commit_failed());
+        assert_eq!(events.take_failed_commit(), None);
+        let refused = KafkaError::ConsumerCommit(Code::GroupAuthorizationFailed);
+        events.commit_callback(Err(refused.clone()), &offsets);
+        assert_eq!(events.take_failed_commit(), Some(refused));
+        assert_eq!(events.take_failed_commit(), None);
     }
 }

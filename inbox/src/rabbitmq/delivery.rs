@@ -6,10 +6,10 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use walrelay_dead_letter::header::KEY_HEADER;
 
 use super::is_retry_queue;
-use crate::message::{Message, Received, ReplayTrust, retry_header};
+use crate::message::{Message, Received, ReplayTrust};
 
-/// The broker routes by the first two, and refuses them as text; the last is Kafka's.
-const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
+/// The broker routes by them, and refuses them as text.
+const UNUSED_HEADERS: [&str; 2] = ["CC", "BCC"];
 /// Where the broker writes through which queues a message has come.
 const DEATHS: &str = "x-death";
 /// Headers that the broker itself writes about the way of a message; the last from RabbitMQ 4.3 on.
@@ -85,4 +85,34 @@ fn bytes(value: &AMQPValue) -> Option<Bytes> {
         _ => return None,
     };
     Some(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::BasicProperties;
+
+    use super::*;
+    use crate::message::retry_header;
+
+    #[test]
+    fn a_copy_that_was_moved_by_hand_has_the_topic_of_its_message() {
+        // GIVEN a message with the header of a copy, whose routing key is the queue of a level
+        let through = |exchange: &str| {
+            let mut headers = FieldTable::default();
+            let topic = AMQPValue::LongString("order.created".into());
+            headers.insert(retry_header::ORIGINAL_TOPIC.into(), topic);
+            let key = "billing.retry.30s.0".into();
+            let mut delivery = AmqpDelivery::mock(1, exchange.into(), key, false, Vec::new());
+            delivery.properties = BasicProperties::default().with_headers(headers);
+            message(delivery, "billing")
+        };
+        // WHEN a person has moved it THEN it comes from where it came first
+        assert_eq!(through("").topic(), "order.created");
+        assert_eq!(through("").headers().count(), 0);
+        // WHEN a publisher has written it THEN the header is ignored
+        for exchange in ["outbox.events", "billing"] {
+            assert_eq!(through(exchange).topic(), "billing.retry.30s.0", "{exchange}");
+            assert_eq!(through(exchange).headers().count(), 0);
+        }
+    }
 }

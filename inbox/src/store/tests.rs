@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::connection::CONNECT_WITHIN;
 use crate::message::Received;
 use crate::testing;
 
@@ -253,4 +254,31 @@ async fn a_timeout_that_ends_the_session_is_an_outage() {
         let error = store.client.batch_execute(&raise).await.unwrap_err();
         assert_eq!(ends_session(&error), ends, "{code}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_session_whose_tables_are_locked_is_ended_by_the_server() {
+    // GIVEN tables of their own, of which another session has locked one
+    let client = async || {
+        let client = testing::client().await;
+        let own = "CREATE SCHEMA IF NOT EXISTS locked; SET search_path = locked";
+        client.batch_execute(own).await.unwrap();
+        client
+    };
+    let other = client().await;
+    other.batch_execute(include_str!("../../sql/inbox.sql")).await.unwrap();
+    other.batch_execute("BEGIN; LOCK TABLE processed_messages").await.unwrap();
+    // WHEN a session is opened THEN it fails before its client gives up
+    let opening = Store::open(client().await.into(), "locked");
+    let opened = tokio::time::timeout(CONNECT_WITHIN, opening).await.expect("it ends by itself");
+    assert_eq!(opened.err().unwrap().code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
+    // WHEN the lock is gone THEN the next one is of use
+    other.batch_execute("ROLLBACK").await.unwrap();
+    let mut store = Store::open(client().await.into(), "locked").await.unwrap();
+    let first = claim(&mut store, &message("e-1", 0, 0), true).await;
+    assert_eq!(first, Claim::First { attempts: None });
+    // and only the opening had a limit
+    let limit = store.client.query_one("SHOW lock_timeout", &[]).await.unwrap();
+    assert_eq!(limit.get::<_, &str>(0), "0");
 }

@@ -22,7 +22,8 @@ pub(super) fn run(
     begin: &dyn Fn() -> Result<(), Fault>,
 ) -> Result<Exit, Fault> {
     let age = parse_age(&args.older_than).ok_or_else(|| bad_age(&args.older_than))?;
-    let before_unix_us = unix_now_us().saturating_sub_unsigned(age.as_micros() as u64);
+    let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+    let before_unix_us = unix_now_us().saturating_sub_unsigned(age_us);
     let question = format!(
         "Delete records of {} that are older than {}?",
         topic.address.topic, args.older_than

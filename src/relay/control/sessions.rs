@@ -134,6 +134,8 @@ struct SessionOpener<'a> {
     not_before: Instant,
     /// Warnings of the last preflight, which are not logged again.
     warned: Vec<String>,
+    /// The last holder of the slot that this relay stood by for was no relay of the slot.
+    is_foreign_holder: bool,
 }
 
 impl<'a> SessionOpener<'a> {
@@ -152,6 +154,7 @@ impl<'a> SessionOpener<'a> {
             text_only: false,
             not_before: Instant::now(),
             warned: Vec::new(),
+            is_foreign_holder: false,
         }
     }
 
@@ -277,8 +280,21 @@ impl<'a> SessionOpener<'a> {
     fn stand_by(&mut self, holder: &SlotHolder) {
         // What this process waits for was in order when the other was seen to hold the slot.
         self.grace_until = None;
-        if self.show(Phase::Standby) {
-            let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
+        let is_foreign = !holder.peer;
+        let was_foreign = std::mem::replace(&mut self.is_foreign_holder, is_foreign);
+        if !self.show(Phase::Standby) && is_foreign == was_foreign {
+            return;
+        }
+        let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
+        if is_foreign {
+            tracing::warn!(
+                code = "slot.foreign-holder",
+                slot,
+                pid,
+                application,
+                "a program that is no relay of this slot has it: standing by"
+            );
+        } else {
             tracing::info!(slot, pid, application, "the slot is in use: standing by");
         }
     }

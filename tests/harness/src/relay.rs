@@ -4,7 +4,7 @@ mod config;
 mod http;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(crate) use http::parse_metrics;
 pub use http::{Response, get};
 
 use crate::program::{Launch, Program};
-use crate::{HarnessError, Result};
+use crate::{HarnessError, Result, ports};
 
 /// The relay binary: `WALRELAY_BIN`, or `walrelay` near this executable (`target/release`).
 pub fn default_binary() -> Result<PathBuf> {
@@ -109,7 +109,5 @@ impl DerefMut for RelayProcess {
 }
 
 fn free_address() -> Result<SocketAddr> {
-    let listener =
-        TcpListener::bind("127.0.0.1:0").map_err(HarnessError::io("find a free port"))?;
-    listener.local_addr().map_err(HarnessError::io("find a free port"))
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)))
 }

@@ -113,6 +113,8 @@ struct IndexEntry {
     last: RecordMark,
     /// The position of the dead letter, or [`UNREAD`].
     position: PartitionOffset,
+    /// The most replays that one of its dead letters counts.
+    failed_after: u16,
     known: KnownDeadLetter,
 }
 
@@ -125,14 +127,15 @@ impl DeadLetterStore for HashMap<DeadLetterId, IndexEntry> {
     }
 
     fn open(&mut self, id: DeadLetterId, mark: RecordMark) {
-        let replays = self.get(&id).map_or(0, |entry| entry.known.replays);
+        let (replays, failed_after) =
+            self.get(&id).map_or((0, 0), |entry| (entry.known.replays, entry.failed_after));
         let known = KnownDeadLetter { state: DeadLetterState::Open, replays, selected: false };
-        self.insert(id, IndexEntry { last: mark, position: mark.position, known });
+        self.insert(id, IndexEntry { last: mark, position: mark.position, failed_after, known });
     }
 
     fn resolve(&mut self, id: DeadLetterId, state: DeadLetterState, mark: RecordMark) -> bool {
         let known = KnownDeadLetter { state, replays: 0, selected: false };
-        let unread = IndexEntry { last: mark, position: UNREAD, known };
+        let unread = IndexEntry { last: mark, position: UNREAD, failed_after: 0, known };
         let entry = self.entry(id).or_insert(unread);
         entry.last = mark;
         std::mem::replace(&mut entry.known.state, state) == DeadLetterState::Open
@@ -173,15 +176,34 @@ impl DeadLetterIndex {
                 return Change::Nothing;
             }
         };
+        if let LogRecord::Resolution(resolution) = record
+            && self.has_failed_since(resolution)
+        {
+            return Change::Nothing;
+        }
         let change = apply(&mut self.letters, id, record);
         if let Some(entry) = self.letters.get_mut(&id) {
             let replays = u16::try_from(replays).unwrap_or(u16::MAX);
             entry.known.replays = entry.known.replays.max(replays);
+            if matches!(record, LogRecord::DeadLetter(_)) {
+                entry.failed_after = entry.failed_after.max(replays);
+            }
             if entry.position == UNREAD {
                 entry.position = position;
             }
         }
         change
+    }
+
+    /// Whether the dead letter was written once more, by a consumer of what this replay has published,
+    /// before the replay was written down. Dead letters of a relay count no replays.
+    fn has_failed_since(&self, resolution: &Resolution) -> bool {
+        let entry = self.letters.get(&resolution.id());
+        let replays = u16::try_from(resolution.replays).unwrap_or(u16::MAX);
+        resolution.kind == ResolutionKind::Replayed
+            && entry.is_some_and(|it| {
+                it.known.state == DeadLetterState::Open && (1..=it.failed_after).contains(&replays)
+            })
     }
 
     /// Applies a record that was written after the start of a command. Only dead letters that are known

@@ -196,3 +196,23 @@ fn marks_are_counted_by_state_and_end_with_a_new_letter() {
     assert_eq!(fold.count_selected(&[DeadLetterState::Open, DeadLetterState::Replayed]), 1);
     assert_eq!(fold.open(), 2);
 }
+
+#[test]
+fn a_consumers_second_dead_letter_outlives_the_replay_that_caused_it() {
+    let mut fold = DeadLetterIndex::default();
+    let first = letter("a", 0, 1, 10);
+    assert_eq!(opened(&mut fold, &first), Change::Opened);
+    // WHEN the consumer gives up what the replay has published before that is written down
+    let again = DeadLetter { replays: 1, ..letter("a", 0, 2, 20) };
+    assert_eq!(opened(&mut fold, &again), Change::Nothing);
+    let replayed = resolution(&first, ResolutionKind::Replayed, 0, 3);
+    assert_eq!((replayed.replays, resolved(&mut fold, &replayed)), (1, Change::Nothing));
+    assert_eq!(fold.open(), 1);
+    // THEN the next replay resolves it, and so does a person
+    let next = Resolution { replays: 2, ..resolution(&first, ResolutionKind::Replayed, 0, 4) };
+    assert_eq!(resolved(&mut fold, &next), Change::Resolved);
+    let third = DeadLetter { replays: 2, ..letter("a", 0, 5, 50) };
+    assert_eq!(opened(&mut fold, &third), Change::Opened);
+    let discarded = resolution(&third, ResolutionKind::Discarded, 0, 6);
+    assert_eq!(resolved(&mut fold, &discarded), Change::Resolved);
+}

@@ -34,7 +34,8 @@ pub struct SentBytes {
 
 /// The connection in copy mode. Nothing of it blocks, except for the waits.
 pub trait Wire {
-    /// Reads what has arrived; 0 is the end of the stream.
+    /// Reads what has arrived; 0 is the end of the stream. A read that leaves room has taken everything
+    /// that had arrived.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// True when a read would return something though the socket has nothing to read.
@@ -42,9 +43,6 @@ pub trait Wire {
 
     /// The server has closed its end, whatever is still to be read before that.
     fn is_closed(&self) -> bool;
-
-    /// A read that leaves room has taken everything that had arrived.
-    fn reads_all(&self) -> bool;
 
     /// Sends a status update: Postgres may remove the WAL before `flushed`.
     fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()>;
@@ -188,8 +186,7 @@ impl Stream {
             self.last_received = now;
             self.lived_at = if on(Mutant::LeaseByOldBytes) { now } else { self.empty_at };
         }
-        // A read that leaves room has taken everything; of TLS it may be one record of several.
-        if is_empty || (self.end < self.buffer.len() && self.wire.reads_all()) {
+        if is_empty || self.end < self.buffer.len() {
             self.empty_at = now;
         }
         self.pause = self.pacing.after_read(now, read);

@@ -40,10 +40,6 @@ impl Wire for Backlog {
         false
     }
 
-    fn reads_all(&self) -> bool {
-        true
-    }
-
     fn report(&mut self, _: Lsn, _: i64, _: bool) -> io::Result<()> {
         self.1.lock().unwrap().written += UPDATE_BYTES;
         Ok(())

@@ -187,6 +187,8 @@ impl FactsWriter {
             || pass.confirmed_lsn != last.confirmed_lsn
             || pass.in_flight_events == 0;
         let other_hold = pass.hold != last.hold;
+        let named = |pass: &Pass| pass.silent.map(|silent| silent.name);
+        let other_silent = named(pass) != named(last);
         if moved {
             self.now.progress_ms = now_ms;
         }
@@ -199,6 +201,9 @@ impl FactsWriter {
         }
         keep_since(&mut self.now.hold_since_ms, pass.hold.map(|_| now_ms));
         keep_since(&mut self.now.decoding_since_ms, decoding);
+        if other_silent {
+            self.now.silent_since_ms = None;
+        }
         keep_since(&mut self.now.silent_since_ms, pass.silent.map(|_| now_ms));
         // `phase` compares the new phase with the old one.
         self.now.pass = Pass { phase: self.now.pass.phase, ..*pass };

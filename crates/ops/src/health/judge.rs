@@ -34,7 +34,7 @@ impl Health {
         self.reasons.iter().copied().find(|reason| matches!(reason, StateReason::LoopStuck(_)))
     }
 
-    /// The reasons against readiness, but that this relay waits behind its peer.
+    /// The reasons against readiness, but that another process, peer or not, has the slot.
     pub fn reasons_but_standby(&self) -> Vec<StateReason> {
         let others = self.reasons.iter().filter(|reason| **reason != StateReason::SlotBusy);
         others.copied().collect()

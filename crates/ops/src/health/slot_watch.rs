@@ -74,13 +74,14 @@ pub async fn watch(watch: SlotWatch) -> Fault {
     let mut ages = Ages::default();
     let mut is_logged = false;
     loop {
-        match answer(&watch, sql::connect(&watch.settings.connection)).await {
+        let error = match answer(&watch, sql::connect(&watch.settings.connection)).await {
             Ok(sql) if is_elsewhere(&watch, &sql) => {
                 show_unknown(&watch);
                 if !std::mem::replace(&mut is_logged, true) {
                     let fault = two_servers(&watch.settings, &sql.server, None);
                     tracing::warn!(code = TWO_SERVERS, "{}", fault.what);
                 }
+                None
             }
             Ok(sql) => {
                 is_logged = false;
@@ -92,17 +93,52 @@ pub async fn watch(watch: SlotWatch) -> Fault {
                     // The session ends, and the next attempt meets the same.
                     refused = shutdown => Err(refused),
                 };
-                match observed {
+                let error = match observed {
                     Ok(Some(fault)) => return fault,
-                    Ok(None) => {}
-                    Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
-                }
+                    Ok(None) => None,
+                    Err(error) => Some(error),
+                };
                 show_unknown(&watch);
+                error
             }
-            Err(error) if error.kind() == ConnectErrorKind::Stopping => (watch.stopping)(),
-            Err(error) => tracing::debug!(error = %error, "the watch has no connection"),
+            Err(error) if is_stop_of_stream(&watch.sightings, &error) => {
+                (watch.stopping)();
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let delay = backoff.next_delay();
+        if let Some(error) = error {
+            log_unread(&watch, &error, delay);
         }
-        tokio::time::sleep(backoff.next_delay()).await;
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Logs why the slot is not read. Only while the relay streams this is a warning: whatever keeps the watch from
+/// Postgres then, a relay without a stream meets and reports itself.
+fn log_unread(watch: &SlotWatch, error: &ConnectError, delay: Duration) {
+    if watch.facts.snapshot().pass.phase == Phase::Streaming {
+        let retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(
+            code = "slot.unread", error = %error, retry_in_ms,
+            "the slot cannot be read over SQL: while the stream goes on, its metrics are unknown"
+        );
+    } else {
+        tracing::debug!(error = %error, "the watch has no connection");
+    }
+}
+
+/// Whether the server that the stream comes from stops. Another one of the list that starts up refuses connections in
+/// the same way.
+fn is_stop_of_stream(sightings: &Sightings, error: &ConnectError) -> bool {
+    let Some(host) = sightings.walsender().map(|walsender| walsender.host.to_string()) else {
+        return false;
+    };
+    let is_stop = |it: &ConnectError| it.at == host && it.kind() == ConnectErrorKind::Stopping;
+    match &error.cause {
+        ConnectCause::All(each) => each.iter().any(is_stop),
+        _ => is_stop(error),
     }
 }
 
@@ -127,6 +163,9 @@ async fn observe(
 ) -> Result<Option<Fault>, ConnectError> {
     let settings = &watch.settings;
     let prepare = async {
+        // In a database of many tables the planner overestimates the cost of what is asked here, and compiling
+        // it takes longer than running it.
+        sql.client.batch_execute("SET jit = off").await?;
         let server = sql.client.query_one(SERVER_SQL, &[]).await?;
         let version = u32::try_from(server.get::<_, i32>(0)).unwrap_or(0);
         let query = SlotQuery::prepare(&sql.client, &settings.slot).await?;

@@ -1,4 +1,38 @@
+use walrelay_core::source::walsender::Walsender;
+use walrelay_postgres::server::{ServerError, ServerStart};
+use walrelay_postgres::settings::PostgresHost;
+
 use super::*;
+
+fn host(name: &str) -> PostgresHost {
+    PostgresHost { name: name.to_owned(), port: 5432, password: None }
+}
+
+fn refusal(name: &str, sqlstate: &str) -> ConnectError {
+    let error = ServerError { sqlstate: sqlstate.to_owned(), ..ServerError::default() };
+    ConnectError::new(host(name), ConnectCause::Server(Box::new(error)))
+}
+
+fn refusal_by_all(each: Vec<ConnectError>) -> ConnectError {
+    ConnectError::new("", ConnectCause::All(each))
+}
+
+#[test]
+fn only_the_server_of_the_stream_stops_the_stream() {
+    let sightings = Sightings::default();
+    let is_stop = |error: ConnectError| is_stop_of_stream(&sightings, &error);
+    assert!(!is_stop(refusal("a", "57P03")), "without a stream");
+    // GIVEN a stream of one of two servers
+    let server = ServerStart::from("1");
+    sightings.opened(Walsender { host: host("a"), server, pid: 1 });
+    // THEN it stops when it says so, alone or in the list, whatever the other one says
+    assert!(is_stop(refusal("a", "57P03")));
+    assert!(is_stop(refusal_by_all(vec![refusal("b", "53300"), refusal("a", "57P03")])));
+    // AND not when the other one starts, or when it refuses for another reason
+    assert!(!is_stop(refusal_by_all(vec![refusal("a", "53300"), refusal("b", "57P03")])));
+    assert!(!is_stop(refusal("b", "57P03")));
+    assert!(!is_stop(refusal("a", "53300")));
+}
 
 #[test]
 fn lag_is_the_age_of_the_oldest_unconfirmed_position() {

@@ -138,6 +138,31 @@ fn a_destination_that_is_silent_is_named_while_others_settle() {
 }
 
 #[test]
+fn another_silent_destination_begins_anew_and_more_events_of_one_do_not() {
+    let (mut recorder, facts) = facts(0);
+    let silent = |name: &str, events| {
+        let name = walrelay_base::text::ShortText::new(name);
+        SilentDestination { name, events }
+    };
+    let mut pass = |silent, at_ms| {
+        let busy = Pass { in_flight_events: 40, settled_events: at_ms, ..streaming() };
+        recorder.pass(&Pass { silent: Some(silent), ..busy }, at_ms);
+    };
+    // GIVEN a destination behind which events gather
+    pass(silent("partition 3", 12), 1_000);
+    pass(silent("partition 3", 30), 28_000);
+    let reason = |silent, for_ms| Some(StateReason::DestinationSilent { for_ms, silent });
+    assert_eq!(judged(&facts, 29_000).reason, reason(silent("partition 3", 30), 28_000));
+    // WHEN it answers, and another one is silent THEN that is so from then on
+    pass(silent("partition 4", 5), 29_000);
+    let health = judged(&facts, 32_000);
+    assert_eq!((health.state, health.reason), (HealthState::Streaming, None));
+    let health = judged(&facts, 32_001);
+    assert_eq!(health.reason, reason(silent("partition 4", 5), 3_001));
+    assert_eq!(health.reasons, []);
+}
+
+#[test]
 fn a_long_transaction_that_settles_event_by_event_is_no_stall() {
     let (mut recorder, facts) = facts(0);
     for second in 0..300_u64 {

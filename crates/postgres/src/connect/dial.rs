@@ -31,16 +31,23 @@ const USER_TIMEOUT_MS: u32 = 60_000;
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// The first statement of every session. From then on names and operators mean those of `pg_catalog`,
-/// whatever database, role and `options` set, as in the programs of Postgres. A startup parameter would
-/// do the same, but some poolers drop it without a message. A database without an encoding sends its
+/// whatever database, role and `options` set, as in the programs of Postgres. [`NO_SEARCH_PATH`] does the
+/// same, but some poolers drop it without a message. A database without an encoding sends its
 /// text as it is: it would send nothing that is not UTF-8, and the slot would stand at that row for ever.
 /// The answer says what `target_session_attrs` depends on, and which server it is.
-pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path', '', false), \
+pub(crate) const SESSION_SQL: &str = "SELECT CASE \
+     WHEN pg_catalog.current_setting('search_path') OPERATOR(pg_catalog.<>) '' \
+     THEN pg_catalog.set_config('search_path', '', false) END, \
      pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
      extract(epoch FROM pg_catalog.pg_postmaster_start_time()), \
      CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII' \
      THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END, \
      pg_catalog.current_setting('server_version_num'), pg_catalog.pg_backend_pid()";
+
+/// The `options` of sessions that are none for replication. A pooler that gives each transaction another
+/// session refuses them at the login, as it refuses replication. Where the login succeeded, the first
+/// statement would leave a session without a `search_path` to the next client.
+pub(crate) const NO_SEARCH_PATH: &str = "-c search_path=";
 
 /// The oldest server that has everything a relay asks for.
 const OLDEST_VERSION: u32 = 140_000;

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use super::error::{ConnectCause, ConnectError};
 use super::{ConnectErrorKind, ServerError};
-use crate::faults::{end_reader_sql, new_slot_commands, slot_missing};
+use crate::faults::{
+    SET_WAL_LEVEL, end_reader_sql, is_over_wal_level, new_slot_commands, slot_missing,
+};
 use crate::quote::{quote_ident, quote_literal};
 use crate::require_auth::RefusedAuth;
 use crate::settings::ConnInfo;
@@ -127,10 +129,12 @@ fn server(
             "slot.busy",
             format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot)),
         ),
-        "55000" if error.routine == "CheckLogicalDecodingRequirements" => (
-            "source.wal-level",
-            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres".into(),
-        ),
+        "55000"
+            if error.routine == "CheckLogicalDecodingRequirements"
+                || is_over_wal_level("55000", &error.message) =>
+        {
+            ("source.wal-level", SET_WAL_LEVEL.into())
+        }
         "55000" | "58P01" if !is_of_login(error) => (
             "slot.unusable",
             format!(
@@ -159,7 +163,8 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
         "08P01" => (
             "source.protocol",
             "where a pooler answers (PgBouncer, Neon): it carries no replication; write the address of \
-             Postgres itself into source.url"
+             Postgres itself into source.url (for polling, PgBouncer with pool_mode = session needs \
+             ignore_startup_parameters = options)"
                 .into(),
         ),
         "42704" => ("source.refused", "correct options in source.url (or PGOPTIONS)".into()),
@@ -217,7 +222,7 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
 /// The message may be translated. One about a missing line of `pg_hba.conf` quotes the address of the client.
 fn lacks_certificate(error: &ServerError, at: &str, info: &ConnInfo) -> bool {
     error.routine == "ClientAuthentication"
-        && !error.message.contains('"')
+        && !error.message.contains(['"', '«', '»', '„', '“', '”', '「'])
         && !at.starts_with('/')
         && info.sslcert.is_none()
 }

@@ -171,6 +171,8 @@ fn a_refused_slot_says_what_mends_it() {
     told(&refusal("55006", "", "x"), Exit::Slot, "slot.busy", "slot_name = 'sl'");
     let level = refusal("55000", "CheckLogicalDecodingRequirements", "x");
     told(&level, Exit::Source, "source.wal-level", "wal_level");
+    let aurora = refusal("55000", "x", "wal_level must be set to 'logical' at server start.");
+    told(&aurora, Exit::Source, "source.wal-level", "rds.logical_replication");
     told(&refusal("55000", "", "x"), Exit::Slot, "slot.unusable", "walrelay slot drop");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::facts::{ServerFacts, SourceFacts};
-use crate::faults::no_free_slot;
+use crate::faults::{SET_WAL_LEVEL, no_free_slot};
 use crate::init::close_messages_sql;
 use crate::quote::{quote_ident, quote_literal};
 use crate::settings::SourceSettings;
@@ -28,6 +28,8 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
         Some(wal_senders(facts)),
         Some(wal_sender_timeout(facts)),
         replication_slots(facts),
+        synchronous(facts, settings),
+        patroni(facts, settings),
         Some(encoding(facts, settings)),
         messages(facts, settings),
         clocks(facts),
@@ -35,6 +37,34 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The walsender of a relay counts as a standby wherever its name does.
+fn synchronous(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
+    let names = &facts.server.synchronous_standbys;
+    let own = &settings.connection.application_name;
+    let mut each = names.split(['(', ')', ',', ' ']).map(|name| name.trim_matches('"'));
+    each.any(|name| name == "*" || name.eq_ignore_ascii_case(own)).then(|| {
+        Finding::warn(
+            "source.synchronous",
+            format!(
+                "synchronous_standby_names is {names:?}, which includes this relay ({own}): each COMMIT may wait until the broker has confirmed, or end before a standby has it; write the names of the standbys there, or another application_name into source.url"
+            ),
+        )
+    })
+}
+
+/// Patroni drops inactive slots that it does not know, for example when it or Postgres starts.
+fn patroni(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
+    let name = &settings.slot;
+    facts.server.has_patroni.then(|| {
+        Finding::warn(
+            "slot.patroni",
+            format!(
+                "Patroni manages this server and drops inactive slots that it does not know: in patronictl edit-config write ignore_slots: [{{name: {name}, type: logical}}], or the slot under slots: (docs/postgres.md)"
+            ),
+        )
+    })
 }
 
 /// Records have the time of this host, and events that of Postgres' commit.
@@ -123,8 +153,7 @@ fn wal_level(facts: &SourceFacts) -> Finding {
             return problem(
                 "source.wal-level",
                 format!("wal_level is {level}, logical decoding needs logical"),
-                "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted server has a \
-                 parameter for it, e.g. rds.logical_replication = 1)",
+                SET_WAL_LEVEL,
             );
         }
     };

@@ -51,3 +51,26 @@ async fn an_encoding_matters_where_logical_messages_are_read() {
     assert!(!is_warned(judged("LATIN1", &settings)));
     assert!(!is_warned(judged("UTF8", &with_messages)));
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_relay_that_counts_as_a_standby_and_patroni_are_found() {
+    let (client, settings) = prepared(testing::logical(), "standbys").await;
+    let sound = report(&client, &settings).await.facts;
+    let own = &settings.connection.application_name;
+    let named = |names: &str| {
+        let change = |facts: &mut SourceFacts| facts.server.synchronous_standbys = names.to_owned();
+        let found = judged_with(&sound, &settings, &change).findings.into_iter();
+        found.filter(|it| it.topic == "source.synchronous").map(|it| it.level).next()
+    };
+    for names in ["*", "ANY 1 (*)", &format!("FIRST 2 (s1, \"{own}\")"), &own.to_uppercase()] {
+        assert_eq!(named(names), Some(Level::Warn), "{names}");
+    }
+    for names in ["", "s1, s2", &format!("ANY 1 (s1, {own}2)")] {
+        assert_eq!(named(names), None, "{names}");
+    }
+    let found = judged_with(&sound, &settings, &|facts| facts.server.has_patroni = true);
+    expect_warning(&found, "slot.patroni", "ignore_slots");
+    client.batch_execute("SET application_name = 'Patroni restapi'").await.unwrap();
+    assert!(report(&client, &settings).await.facts.server.has_patroni);
+}

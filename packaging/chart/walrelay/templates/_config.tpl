@@ -147,7 +147,7 @@ value
 {{- fail (printf "config.sink.kafka.properties.%q %s" $key $where) -}}
 {{- end -}}
 {{- end -}}
-{{- if kindIs "string" .admin.token -}}
+{{- if not (or (kindIs "map" .admin.token) (kindIs "invalid" .admin.token)) -}}
 {{- fail (printf "config.admin.token %s" $where) -}}
 {{- end -}}
 {{- if kindIs "string" (default dict .tracing).headers -}}

@@ -77,16 +77,15 @@ impl Refusals {
         self.0.insert(place, (now, refusal));
     }
 
-    /// The refusal of its place, if one is known, and whether it still holds. A message for a place that was
-    /// refused a while ago must be sent alone.
-    pub(super) fn of(&self, message: &AmqpMessage, now: Instant) -> Option<(Refusal, bool)> {
+    /// The last refusal of its place, if one is known, and when that was.
+    pub(super) fn of(&self, message: &AmqpMessage) -> Option<(Instant, Refusal)> {
         if self.0.is_empty() || on(Mutant::RabbitRefusalForgotten) {
             return None;
         }
         // One of its exchange may be older than one of its routing key.
         let refused = places(message).into_iter().filter_map(|place| self.0.get(&place));
         let (at, refusal) = refused.max_by_key(|(at, _)| *at)?;
-        Some((refusal.clone(), now.saturating_duration_since(*at) < HOLDS_FOR))
+        Some((*at, refusal.clone()))
     }
 
     /// The broker has taken a message for this place. Returns whether it had refused one before.
@@ -97,6 +96,12 @@ impl Refusals {
         }
         self.0.len() < known
     }
+}
+
+/// Whether a refusal of this time still holds. A message for a place that was refused earlier must be sent
+/// alone.
+pub(super) fn holds(refused_at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(refused_at) < HOLDS_FOR
 }
 
 fn places(message: &AmqpMessage) -> [Place; 2] {
@@ -166,8 +171,8 @@ mod tests {
         assert!(refusals.add(&refused("' in exchange 'z"), in_flight(), now).is_empty());
         assert!(refusals.0.is_empty());
         assert_eq!(refusals.add(&refused("a.b"), in_flight(), now), [1]);
-        let holds = |refusals: &Refusals, now| refusals.of(&plain, now).map(|(_, holds)| holds);
-        assert_eq!((holds(&refusals, now), refusals.of(&misread, now)), (Some(true), None));
+        let holds = |refusals: &Refusals, now| refusals.of(&plain).map(|(at, _)| holds(at, now));
+        assert_eq!((holds(&refusals, now), refusals.of(&misread)), (Some(true), None));
         // WHEN the refusal is old THEN another message may be sent alone
         assert_eq!(holds(&refusals, now + HOLDS_FOR), Some(false));
         // AND the newer of two counts

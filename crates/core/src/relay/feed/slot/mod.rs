@@ -177,8 +177,10 @@ impl SlotFeed {
 
     fn disconnect(&mut self, left: Connection) {
         if self.is_connected() {
+            if matches!(left, Connection::Lost) {
+                self.meters.count(Counter::Reconnect, 1);
+            }
             self.connection = left;
-            self.meters.count(Counter::Reconnect, 1);
         }
         self.replication.transactions.interrupt();
         self.catalog = None;

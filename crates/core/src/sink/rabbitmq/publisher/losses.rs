@@ -23,7 +23,6 @@ impl Publisher {
         let (losses, channels) = (std::mem::take(losses), *channels);
         let waiting = self.channels.release_all();
         waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
-        self.take_up_doubtful();
         let (mut unexplained, mut one_at_a_time) = (None, false);
         for loss in losses {
             if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
@@ -48,6 +47,7 @@ impl Publisher {
             all.iter().for_each(|sequence| self.unconfirmed.confirmed(*sequence));
             self.reports.extend(all.into_iter().map(SinkReport::Confirmed));
         }
+        self.review_doubtful(now);
         let one_at_a_time = one_at_a_time && !on(Mutant::RabbitSuspectsTogether);
         self.unconfirmed.connection_lost(one_at_a_time);
         if !on(Mutant::RabbitTagsOfOldConnection) {

@@ -7,6 +7,7 @@
 mod losses;
 mod patience;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::answer::Answer;
@@ -17,7 +18,7 @@ use super::in_flight::PublishOutcome;
 use super::limits::Limits;
 use super::message::AmqpMessage;
 use super::port::{AmqpEvent, AmqpPort, ConnectionFacts};
-use super::refusals::{Refusal, Refusals};
+use super::refusals::{self, Refusal, Refusals};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -82,8 +83,11 @@ pub struct Publisher {
     address: AmqpAddress,
     unconfirmed: KeyLanes<AmqpMessage>,
     refusals: Refusals,
-    /// Events that may end the connection, and wait until nothing else is to be sent.
-    doubtful: Vec<Sequence>,
+    /// Events that may end the connection, and wait until nothing else is to be sent; with the time when
+    /// their place was refused last.
+    doubtful: BTreeSet<(Instant, Sequence)>,
+    /// The one of them that is sent next.
+    trying: Option<Sequence>,
     /// Since when one of them waits: there may always be something else.
     doubtful_since: Option<Instant>,
     /// When one of them was sent last while others had been without an answer for long, and the pause after it.
@@ -119,7 +123,8 @@ impl Publisher {
             address,
             unconfirmed: KeyLanes::default(),
             refusals: Refusals::default(),
-            doubtful: Vec::new(),
+            doubtful: BTreeSet::new(),
+            trying: None,
             doubtful_since: None,
             doubtful_beside_unanswered: None,
             backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, backoff_seed),
@@ -264,7 +269,6 @@ impl Publisher {
                 self.check(now, port);
                 if !self.status.is_blocked && !self.may_not_send(now) {
                     self.send(now, port);
-                    self.send_doubtful(now, port);
                 }
                 self.open_channel(port);
             }
@@ -328,12 +332,6 @@ impl Publisher {
         }
     }
 
-    /// Whether what may end the connection waits for everything else. It waits for a while only.
-    fn holds_doubtful(&self, now: Instant) -> bool {
-        let waited = self.doubtful_since.map(|since| now.saturating_duration_since(since));
-        waited.is_none_or(|waited| waited < DOUBTFUL_WAITS) && !on(Mutant::RabbitDoubtfulFirst)
-    }
-
     /// Whether what is unanswered may be sent again because of a message that ends the connection.
     fn may_end_connection(&self, now: Instant) -> bool {
         let last = self.doubtful_beside_unanswered;
@@ -349,19 +347,27 @@ impl Publisher {
         ));
     }
 
-    /// Sends what may end the connection once nothing else is to be sent, or answered.
-    fn send_doubtful(&mut self, now: Instant, port: &mut impl AmqpPort) {
-        let is_idle = self.unconfirmed.is_idle() && self.exchanges.asked_at().is_none();
-        if !self.doubtful.is_empty() && (is_idle || !self.holds_doubtful(now)) {
-            self.take_up_doubtful();
-            self.send_all(now, port, false);
+    /// Takes up the message that may end the connection, and whose place was refused longest ago: another
+    /// place may be refused again and again. Returns whether there is one, and no other is taken up.
+    fn take_up_doubtful(&mut self) -> bool {
+        if self.trying.is_some_and(|sequence| self.unconfirmed.is_ready(sequence)) {
+            return false;
         }
+        self.trying = self.doubtful.pop_first().map(|(_, sequence)| sequence);
+        self.trying.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+        self.trying.is_some()
     }
 
-    /// Sends the messages that have waited because they may end the connection.
-    fn take_up_doubtful(&mut self) {
-        let doubtful = std::mem::take(&mut self.doubtful);
-        doubtful.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+    /// Looks again at the messages that wait because their place was refused: that has changed.
+    fn review_doubtful(&mut self, now: Instant) {
+        for (_, sequence) in std::mem::take(&mut self.doubtful) {
+            let refused = self.unconfirmed.item(sequence).and_then(|it| self.refusals.of(it));
+            match refused.filter(|(refused_at, _)| !refusals::holds(*refused_at, now)) {
+                Some((refused_at, _)) => drop(self.doubtful.insert((refused_at, sequence))),
+                None => self.unconfirmed.take_up(sequence),
+            }
+        }
+        self.doubtful_since = self.doubtful_since.filter(|_| !self.doubtful.is_empty());
     }
 
     fn release(&mut self, now: Instant) {
@@ -375,12 +381,23 @@ impl Publisher {
         }
     }
 
-    /// Sends what may be sent now.
+    /// Sends what may be sent now. What may end the connection goes once nothing else is to be sent, or
+    /// answered, or once it has waited for a while.
     fn send(&mut self, now: Instant, port: &mut impl AmqpPort) {
-        self.send_all(now, port, self.holds_doubtful(now));
+        let waited = self.doubtful_since.map(|since| now.saturating_duration_since(since));
+        if waited.is_some_and(|waited| waited >= DOUBTFUL_WAITS) {
+            self.take_up_doubtful();
+        }
+        self.send_ready(now, port);
+        while self.unconfirmed.is_idle()
+            && self.exchanges.asked_at().is_none()
+            && self.take_up_doubtful()
+        {
+            self.send_ready(now, port);
+        }
     }
 
-    fn send_all(&mut self, now: Instant, port: &mut impl AmqpPort, holds_doubtful: bool) {
+    fn send_ready(&mut self, now: Instant, port: &mut impl AmqpPort) {
         let limits = self.status.limits;
         while let Some((sequence, message)) = self.unconfirmed.peek() {
             // It was copied when the broker took more, or its limit was not known.
@@ -388,17 +405,17 @@ impl Publisher {
                 self.cut_or_fail(sequence, message.cut_to(&limits), failure);
                 continue;
             }
-            let refusal = self.refusals.of(&message, now);
+            let refusal = self.refusals.of(&message);
             let is_doubtful = refusal.is_some();
-            if let Some((refusal, holds)) = refusal {
-                if !holds && holds_doubtful {
-                    self.unconfirmed.set_aside(sequence);
-                    self.doubtful.push(sequence);
-                    self.doubtful_since.get_or_insert(now);
+            if let Some((refused_at, refusal)) = refusal {
+                if refusals::holds(refused_at, now) {
+                    self.refuse(sequence, &refusal);
                     continue;
                 }
-                if holds {
-                    self.refuse(sequence, &refusal);
+                if self.trying != Some(sequence) && !on(Mutant::RabbitDoubtfulFirst) {
+                    self.unconfirmed.set_aside(sequence);
+                    self.doubtful.insert((refused_at, sequence));
+                    self.doubtful_since.get_or_insert(now);
                     continue;
                 }
                 // Each close would send what is unanswered again. The broker may have changed its mind.
@@ -415,7 +432,8 @@ impl Publisher {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
                         if is_doubtful {
-                            self.doubtful_since = None;
+                            self.trying = None;
+                            self.doubtful_since = (!self.doubtful.is_empty()).then_some(now);
                             if self.unconfirmed.has_unanswered() {
                                 self.lengthen_pause(now);
                             }
@@ -453,10 +471,12 @@ impl Publisher {
             self.channels.note_answered(message);
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
-                    if self.refusals.confirmed(message) {
-                        self.doubtful_beside_unanswered = None;
-                    }
+                    let was_refused = self.refusals.confirmed(message);
                     self.unconfirmed.confirmed(sequence);
+                    if was_refused {
+                        self.doubtful_beside_unanswered = None;
+                        self.review_doubtful(now);
+                    }
                     self.reports.push(SinkReport::Confirmed(sequence));
                     continue;
                 }
@@ -497,6 +517,7 @@ impl Publisher {
 
     /// Keeps the event for a retry, and reports the failure.
     fn fail(&mut self, sequence: Sequence, failure: Failure) {
+        self.trying = self.trying.filter(|it| *it != sequence);
         self.unconfirmed.refused(sequence);
         self.reports.push(SinkReport::Failed(sequence, failure));
     }

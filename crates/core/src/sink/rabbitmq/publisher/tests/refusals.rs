@@ -151,11 +151,10 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     for number in 2..100 {
         fixture.now = fixture.publisher.wake_at().unwrap().max(fixture.now);
         fixture.advance();
-        fixture.connect(&[CHANNEL], 1);
         let exchange = format!("x{number}");
         let message = empty_message(&exchange, "k", &number.to_string());
         fixture.publisher.publish(number, message);
-        fixture.advance();
+        fixture.connect(&[CHANNEL], 1);
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
         tried = fixture.sent().contains(&"1".to_owned());
         if tried {
@@ -166,4 +165,40 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     // THEN the event that was refused has its turn
     assert!(tried);
     assert!(fixture.now - began >= DOUBTFUL_WAITS, "{:?}", fixture.now - began);
+}
+
+#[test]
+fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
+    let mut fixture = Fixture::connected();
+    let text = |exchange: &str| {
+        format!(
+            "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '/' refused for user 'u'"
+        )
+    };
+    // GIVEN two events, of which that with the higher sequence was refused first
+    for (sequence, exchange) in [(2, "y"), (1, "x")] {
+        let message = empty_message(exchange, "k", &sequence.to_string());
+        fixture.publisher.publish(sequence, message);
+        fixture.advance();
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+        assert_eq!(fixture.sent(), [sequence.to_string()]);
+        fixture.close(403, &text(exchange));
+        fixture.pass(SECOND / 2);
+        fixture.connect(&[CHANNEL], 1);
+    }
+    // WHEN both are tried again
+    fixture.pass(2 * SECOND);
+    fixture.publisher.retry(1);
+    fixture.publisher.retry(2);
+    fixture.advance();
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+    }
+    // THEN the place that may be well again since does not wait for the other
+    assert_eq!(fixture.sent(), ["2"]);
+    assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(2)));
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
+    }
+    assert_eq!(fixture.sent(), ["1"]);
 }
