@@ -3,7 +3,7 @@
 
 use super::sections::{ConfigFile, path_of};
 use crate::base::settings::kind::Raw;
-use crate::base::settings::{Origin, Path, Tree};
+use crate::base::settings::{Given, Origin, Tree};
 use crate::trace::TracingSettings;
 
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
@@ -40,16 +40,21 @@ pub(crate) fn environment(tree: &mut Tree) {
     }
 }
 
-/// Takes the headers out of the complete tree if they come from the variable and the endpoint does not: they may hold
-/// a token, which is meant for the collector of the variables and for no other.
+/// Takes the headers of the variable out of the complete tree if a variable also names an endpoint, and the tree has
+/// another: they may hold a token for that endpoint.
 pub(crate) fn keep_headers_from_others(tree: &mut Tree) {
     let headers = path_of!(ConfigFile.tracing / TracingSettings.headers);
     let endpoint = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
-    let is_of = |path: &Path, name: &str| {
-        let given = tree.given.get(path);
-        given.is_some_and(|it| matches!(&it.origin, Origin::Variable(of) if of == name))
+    let own = tree.variables.get(ENDPOINT).filter(|value| !value.is_empty());
+    let is_of =
+        |given: &Given, name: &str| matches!(&given.origin, Origin::Variable(of) if of == name);
+    let is_own = |given: &Given| match &given.raw {
+        Raw::Word(text) | Raw::Text(text) => Some(text) == own,
+        Raw::Reference(read) => read().is_ok_and(|it| Some(it.expose()) == own.map(String::as_str)),
+        _ => false,
     };
-    if is_of(&headers, HEADERS) && !is_of(&endpoint, ENDPOINT) {
+    let is_elsewhere = own.is_some() && !tree.given.get(&endpoint).is_some_and(is_own);
+    if is_elsewhere && tree.given.get(&headers).is_some_and(|it| is_of(it, HEADERS)) {
         tree.given.remove(&headers);
     }
 }

@@ -53,7 +53,11 @@ fn their_headers_go_to_no_endpoint_but_theirs() {
     assert_eq!(headers(section, &[]), (own(), None));
     let variable = ("WALRELAY_TRACING__ENDPOINT", "http://own:4318");
     assert_eq!(headers("", &[variable]), (own(), None));
-    assert_eq!(headers("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), (None, None));
+    let same = "endpoint = \"http://agent:4318\"";
+    assert_eq!(headers(same, &[]).1, Some("token=c4n4ry".to_owned()));
+    // WHEN no variable names an endpoint THEN they are those of the section
+    let alone = headers(section, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]);
+    assert_eq!(alone, (own(), Some("token=c4n4ry".to_owned())));
     // WHEN the section names them THEN they are those of its endpoint
     let named = format!("{section}\nheaders = {{ env = \"OTEL_EXPORTER_OTLP_HEADERS\" }}");
     assert_eq!(headers(&named, &[]), (own(), Some("token=c4n4ry".to_owned())));

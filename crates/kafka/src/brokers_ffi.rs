@@ -23,8 +23,8 @@ pub(super) fn add_brokers_to(consumer: &BaseConsumer<ConnectionErrors>, brokers:
     unsafe { add_brokers(consumer.client().native_ptr(), brokers) }
 }
 
-/// The offset that the next record of the partition gets, as the last answer of its broker has told it;
-/// not known before the first answer.
+/// The high watermark of the partition in the last answer to a fetch; not known before the first answer,
+/// and after an error.
 pub(super) fn known_end(
     consumer: &BaseConsumer<ConnectionErrors>,
     topic: &str,

@@ -17,13 +17,12 @@ use super::reachability::{ConnectionErrors, why_unreachable};
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 
-/// Properties of a producer that a consumer understands as well: how the cluster is reached. Not
-/// `receive.message.max.bytes`, which may be too small to fetch with.
+/// Properties of a producer that a consumer understands as well: how the cluster is reached.
 #[rustfmt::skip]
 const SHARED: &[&str] = &[
     "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
     "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
-    "metadata.", "plugin.library.paths", "log.connection.close", "debug",
+    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
 ];
 
 /// Properties of every consumer. No group is joined and no offset is committed, so that reading
@@ -42,6 +41,16 @@ const READ_ONLY: &[(&str, &str)] = &[
 ];
 
 pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+fn is_shared(name: &str, value: &str) -> bool {
+    match name {
+        // Records would come from a replica that may not have the last ones yet.
+        "client.rack" => false,
+        // A producer needs less than a consumer, whose default this is.
+        "receive.message.max.bytes" => value.parse().is_ok_and(|bytes: u64| bytes > 100_000_000),
+        _ => SHARED.iter().any(|known| name.starts_with(known)),
+    }
+}
 
 /// The end of a range that ends where the client reaches the end of the partition.
 pub(super) const UNKNOWN_END: i64 = i64::MAX;
@@ -81,13 +90,9 @@ impl TopicScan {
         group_id: &str,
         properties: &[(&str, &str)],
     ) -> Result<TopicScan, Fault> {
-        // With a rack, records would come from a replica that may not have the last ones yet.
-        let is_shared = |name: &str| {
-            name != "client.rack" && SHARED.iter().any(|known| name.starts_with(known))
-        };
         let now = settings.effective_properties()?;
         let certificates = CertificateFiles::of(settings, &now);
-        let now = now.into_iter().filter(|(name, _)| is_shared(name));
+        let now = now.into_iter().filter(|(name, value)| is_shared(name, value));
         let mut config: ClientConfig = now.collect();
         for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
             config.set(*name, *value);

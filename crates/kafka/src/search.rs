@@ -27,8 +27,8 @@ pub(super) fn search(
     let mut report = SearchReport::default();
     let mut places = Vec::new();
     for route in scope.routes {
-        if route.topic.constant().is_none() {
-            let others = format!("other topics of {}: they come from rows", route.topic);
+        let others = format!("other topics of {}: they come from rows", route.topic);
+        if route.topic.constant().is_none() && !report.without_rows.contains(&others) {
             report.without_rows.push(others);
         }
         places.extend(topics(settings, route).into_iter().map(|topic| (topic, route)));

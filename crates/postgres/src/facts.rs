@@ -86,6 +86,8 @@ pub struct RoleFacts {
     pub replication: bool,
     /// The server has the role by which RDS lets others replicate.
     pub on_rds: bool,
+    /// It may grant that role.
+    pub grants_rds: bool,
 }
 
 const SERVER_SQL: &str = "
@@ -131,7 +133,9 @@ SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
   'replication', r.rolsuper OR r.rolreplication OR EXISTS (
       SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
       AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')),
-  'on_rds', EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rds_replication'))::pg_catalog.text
+  'on_rds', EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rds_replication'),
+  'grants_rds', EXISTS (SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_superuser'
+      AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text
 FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1, current_user)";
 
 pub async fn gather(client: &Client, settings: &SourceSettings) -> Result<SourceFacts, Error> {

@@ -92,13 +92,14 @@ pub fn plan(
     let mut steps = Vec::new();
     if !relay.replication {
         let name = quote_ident(&relay.name);
-        let (who, sql) = match relay.on_rds {
-            true => ("a role with rds_superuser", format!("GRANT rds_replication TO {name};")),
-            false => (SUPERUSER, format!("ALTER ROLE {name} REPLICATION;")),
+        let (who, sql, may) = if relay.on_rds {
+            let sql = format!("GRANT rds_replication TO {name};");
+            ("a role with rds_superuser", sql, facts.role.grants_rds)
+        } else {
+            (SUPERUSER, format!("ALTER ROLE {name} REPLICATION;"), facts.role.superuser)
         };
         let what = format!("let role {} replicate", relay.name);
-        // Only a superuser may do that.
-        steps.push(InitStep::new(who, what, sql).hint_if(!facts.role.superuser));
+        steps.push(InitStep::new(who, what, sql).hint_if(!may));
     }
     if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(&facts.server)) {
         let what = "let nobody but the application emit messages";

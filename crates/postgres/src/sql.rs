@@ -79,16 +79,27 @@ impl Sql {
 pub async fn connect(info: &ConnInfo) -> Result<Sql, ConnectError> {
     let info =
         &*login_files::current(info).map_err(|unread| ConnectError::new("", unread.into()))?;
-    dial::first_fit(info, |link| log_in(link, info)).await
+    match dial::first_fit(info, |link| log_in(link, info, NO_SEARCH_PATH)).await {
+        Err(error) if error.is_refused_option() => {
+            dial::first_fit(info, |link| log_in(link, info, "")).await
+        }
+        found => found,
+    }
 }
 
-async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), ConnectCause> {
+async fn log_in(
+    link: ServerLink,
+    info: &ConnInfo,
+    options: &str,
+) -> Result<(Sql, ServerRole), ConnectCause> {
     let ServerLink { socket, host: server } = link;
     let mut config = Config::new();
     config.user(&info.user).dbname(&info.dbname).application_name(&info.application_name);
     config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-    let options = info.options.as_deref().unwrap_or_default();
-    config.options(format!("{NO_SEARCH_PATH} {options}").trim_end());
+    let options = format!("{options} {}", info.options.as_deref().unwrap_or_default());
+    if !options.trim().is_empty() {
+        config.options(options.trim());
+    }
     if let Some(password) = info.password.as_ref().or(server.password.as_ref()) {
         config.password(password.expose());
     }

@@ -280,7 +280,8 @@ impl<'a> SessionOpener<'a> {
     fn stand_by(&mut self, holder: &SlotHolder) {
         // What this process waits for was in order when the other was seen to hold the slot.
         self.grace_until = None;
-        let is_foreign = !holder.peer;
+        // Without a name it may be a walsender that begins or ends.
+        let is_foreign = !holder.peer && !holder.application.is_empty();
         let was_foreign = std::mem::replace(&mut self.is_foreign_holder, is_foreign);
         if !self.show(Phase::Standby) && is_foreign == was_foreign {
             return;
@@ -292,7 +293,7 @@ impl<'a> SessionOpener<'a> {
                 slot,
                 pid,
                 application,
-                "a program that is no relay of this slot has it: standing by"
+                "a session with another role or application_name has the slot: standing by"
             );
         } else {
             tracing::info!(slot, pid, application, "the slot is in use: standing by");

@@ -3,7 +3,7 @@
 //! The last record about a dead letter decides its state. A second dead letter of an event whose
 //! first one is open is the same one, written again by a relay that was killed; the position of the
 //! first one counts, or the events of a key would change their order. A dead letter behind a
-//! resolution is open again.
+//! resolution is open again, and so is one that counts the replay which a resolution behind it is about.
 //!
 //! Within a partition the last record is the one with the highest offset; across partitions (a dead
 //! letter without a key may be written twice, to two of them) it is the one with the latest time.
@@ -60,6 +60,11 @@ pub trait DeadLetterStore {
 
     /// Returns whether the dead letter was open.
     fn resolve(&mut self, id: DeadLetterId, state: DeadLetterState, mark: RecordMark) -> bool;
+
+    /// The most replays that one of its dead letters counts while it is open.
+    fn failed_after(&self, id: DeadLetterId) -> u32;
+
+    fn note_failed_after(&mut self, id: DeadLetterId, replays: u32);
 }
 
 /// Applies the next record about the dead letter `id` to `store`.
@@ -67,6 +72,13 @@ pub fn apply(store: &mut impl DeadLetterStore, id: DeadLetterId, record: &LogRec
     let (mark, state) = match record {
         LogRecord::DeadLetter(letter) => (letter.mark(), DeadLetterState::Open),
         LogRecord::Resolution(resolution) => match resolution.kind {
+            // A consumer of what the replay has published gave the event up before the replay was written
+            // down. The dead letters of a relay count no replays.
+            ResolutionKind::Replayed
+                if (1..=store.failed_after(id)).contains(&resolution.replays) =>
+            {
+                return Change::Nothing;
+            }
             ResolutionKind::Replayed => (resolution.mark(), DeadLetterState::Replayed),
             ResolutionKind::Discarded => (resolution.mark(), DeadLetterState::Discarded),
             ResolutionKind::Released => return Change::Nothing,
@@ -74,7 +86,7 @@ pub fn apply(store: &mut impl DeadLetterStore, id: DeadLetterId, record: &LogRec
         LogRecord::Stop(_) | LogRecord::Foreign => return Change::Nothing,
     };
     let opens = state == DeadLetterState::Open;
-    match store.last(id) {
+    let change = match store.last(id) {
         Some((last, is_open)) if (opens && is_open) || !mark.is_after(&last) => Change::Nothing,
         _ if opens => {
             store.open(id, mark);
@@ -82,7 +94,13 @@ pub fn apply(store: &mut impl DeadLetterStore, id: DeadLetterId, record: &LogRec
         }
         _ if store.resolve(id, state, mark) => Change::Resolved,
         _ => Change::Nothing,
+    };
+    if let LogRecord::DeadLetter(letter) = record
+        && letter.replays > 0
+    {
+        store.note_failed_after(id, letter.replays);
     }
+    change
 }
 
 /// The mark of a key after the next record about it, which `parks` or releases it; none if the record
@@ -113,8 +131,8 @@ struct IndexEntry {
     last: RecordMark,
     /// The position of the dead letter, or [`UNREAD`].
     position: PartitionOffset,
-    /// The most replays that one of its dead letters counts.
-    failed_after: u16,
+    /// The most replays that one of its dead letters counts, while it is open.
+    failed_after: u32,
     known: KnownDeadLetter,
 }
 
@@ -127,18 +145,30 @@ impl DeadLetterStore for HashMap<DeadLetterId, IndexEntry> {
     }
 
     fn open(&mut self, id: DeadLetterId, mark: RecordMark) {
-        let (replays, failed_after) =
-            self.get(&id).map_or((0, 0), |entry| (entry.known.replays, entry.failed_after));
+        let replays = self.get(&id).map_or(0, |entry| entry.known.replays);
         let known = KnownDeadLetter { state: DeadLetterState::Open, replays, selected: false };
-        self.insert(id, IndexEntry { last: mark, position: mark.position, failed_after, known });
+        let entry = IndexEntry { last: mark, position: mark.position, failed_after: 0, known };
+        self.insert(id, entry);
     }
 
     fn resolve(&mut self, id: DeadLetterId, state: DeadLetterState, mark: RecordMark) -> bool {
         let known = KnownDeadLetter { state, replays: 0, selected: false };
         let unread = IndexEntry { last: mark, position: UNREAD, failed_after: 0, known };
         let entry = self.entry(id).or_insert(unread);
-        entry.last = mark;
+        (entry.last, entry.failed_after) = (mark, 0);
         std::mem::replace(&mut entry.known.state, state) == DeadLetterState::Open
+    }
+
+    fn failed_after(&self, id: DeadLetterId) -> u32 {
+        self.get(&id).map_or(0, |entry| entry.failed_after)
+    }
+
+    fn note_failed_after(&mut self, id: DeadLetterId, replays: u32) {
+        if let Some(entry) = self.get_mut(&id)
+            && entry.known.state == DeadLetterState::Open
+        {
+            entry.failed_after = entry.failed_after.max(replays);
+        }
     }
 }
 
@@ -176,34 +206,15 @@ impl DeadLetterIndex {
                 return Change::Nothing;
             }
         };
-        if let LogRecord::Resolution(resolution) = record
-            && self.has_failed_since(resolution)
-        {
-            return Change::Nothing;
-        }
         let change = apply(&mut self.letters, id, record);
         if let Some(entry) = self.letters.get_mut(&id) {
             let replays = u16::try_from(replays).unwrap_or(u16::MAX);
             entry.known.replays = entry.known.replays.max(replays);
-            if matches!(record, LogRecord::DeadLetter(_)) {
-                entry.failed_after = entry.failed_after.max(replays);
-            }
             if entry.position == UNREAD {
                 entry.position = position;
             }
         }
         change
-    }
-
-    /// Whether the dead letter was written once more, by a consumer of what this replay has published,
-    /// before the replay was written down. Dead letters of a relay count no replays.
-    fn has_failed_since(&self, resolution: &Resolution) -> bool {
-        let entry = self.letters.get(&resolution.id());
-        let replays = u16::try_from(resolution.replays).unwrap_or(u16::MAX);
-        resolution.kind == ResolutionKind::Replayed
-            && entry.is_some_and(|it| {
-                it.known.state == DeadLetterState::Open && (1..=it.failed_after).contains(&replays)
-            })
     }
 
     /// Applies a record that was written after the start of a command. Only dead letters that are known

@@ -50,6 +50,9 @@ impl Stamp {
 pub struct OpenDeadLetters {
     open: HashMap<u64, Stamp>,
     resolved: HashMap<u64, Stamp>,
+    /// The most replays that a dead letter counts, of the open ones that count any: they are those of a
+    /// consumer.
+    failed_after: HashMap<u64, u32>,
     /// Open dead letters beyond [`KNOWN_MAX`], and when the first of them failed.
     beyond: usize,
     beyond_oldest: Option<Stamp>,
@@ -73,6 +76,7 @@ impl OpenDeadLetters {
 
     fn remove(&mut self, hash: u64) -> bool {
         let removed = self.open.remove(&hash).is_some();
+        self.failed_after.remove(&hash);
         if removed && self.open.capacity() / 4 > self.open.len() {
             self.open.shrink_to_fit();
         }
@@ -131,6 +135,18 @@ impl DeadLetterStore for OpenDeadLetters {
         }
         self.resolved.insert(hash, Stamp::new(mark));
         was_open
+    }
+
+    fn failed_after(&self, id: DeadLetterId) -> u32 {
+        self.failed_after.get(&hash_of(id)).copied().unwrap_or_default()
+    }
+
+    fn note_failed_after(&mut self, id: DeadLetterId, replays: u32) {
+        let hash = hash_of(id);
+        if self.open.contains_key(&hash) {
+            let most = self.failed_after.entry(hash).or_default();
+            *most = replays.max(*most);
+        }
     }
 }
 

@@ -126,3 +126,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_consumers_second_dead_letter_outlives_the_replay_that_caused_it() {
+    let mut open = OpenDeadLetters::default();
+    let (first, again) = (letter(1, 0, 1, MS), letter(1, 0, 2, 2 * MS));
+    assert_eq!(open.apply(&opened(&first)), Change::Opened);
+    // WHEN the consumer gives up what the replay has published before that is written down
+    assert_eq!(open.apply(&opened(&DeadLetter { replays: 1, ..again })), Change::Nothing);
+    let behind = PartitionOffset { partition: 0, offset: 3 };
+    let replayed = resolved(&first, ResolutionKind::Replayed, behind, 3 * MS);
+    assert_eq!((open.apply(&replayed), open.count()), (Change::Nothing, 1));
+    // WHEN a person discards it THEN nothing of it is kept
+    let discarded = resolved(&first, ResolutionKind::Discarded, behind, 4 * MS);
+    assert_eq!((open.apply(&discarded), open.count()), (Change::Resolved, 0));
+    assert!(open.failed_after.is_empty());
+}

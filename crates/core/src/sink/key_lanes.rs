@@ -114,6 +114,12 @@ impl<T: LaneItem> KeyLanes<T> {
         self.ready.contains(&sequence)
     }
 
+    /// Whether it also shares its unique name with nothing in flight.
+    pub fn is_free(&self, sequence: Sequence) -> bool {
+        let name = self.item(sequence).and_then(T::unique);
+        self.is_ready(sequence) && name.is_none_or(|name| !self.names.contains(name))
+    }
+
     pub fn item(&self, sequence: Sequence) -> Option<&T> {
         self.entries.get(&sequence).map(|entry| &*entry.item)
     }

@@ -106,7 +106,7 @@ table! {
     headers_dropped: IntCounter = "outbox_headers_dropped_total", "headers", NONE,
         "Headers in rows that were left out of the record, because their names begin with dlq- or x-retry-.";
     source_reconnects: IntCounter = "outbox_source_reconnects_total", "connections", NONE,
-        "Replication streams that ended, except those that the relay closed itself.";
+        "Replication streams that broke, or that the relay gave up.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
         "1 while the replication stream is open.";
     state: Family<IntGauge, HealthState> = "outbox_state", "0 or 1", NONE,

@@ -20,7 +20,8 @@ settings! {
         /// `service.name` of the spans. If unset, `OTEL_SERVICE_NAME` is used.
         pub service_name: String = text(FILLED).default("walrelay"),
         /// Headers of each request, as in `authorization=Bearer%20x,tenant=y`; values are
-        /// percent-encoded. A secret. If neither headers nor endpoint are set, `OTEL_EXPORTER_OTLP_HEADERS` is used.
+        /// percent-encoded. A secret. If unset, `OTEL_EXPORTER_OTLP_HEADERS` is used, unless
+        /// `OTEL_EXPORTER_OTLP_ENDPOINT` is another endpoint.
         pub headers: Option<Secret> = secret().or_none("none"),
         /// PEM file of the certificate authorities that are trusted to sign the receiver's
         /// certificate.

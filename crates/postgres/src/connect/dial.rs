@@ -44,9 +44,9 @@ pub(crate) const SESSION_SQL: &str = "SELECT CASE \
      THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END, \
      pg_catalog.current_setting('server_version_num'), pg_catalog.pg_backend_pid()";
 
-/// The `options` of sessions that are none for replication. A pooler that gives each transaction another
-/// session refuses them at the login, as it refuses replication. Where the login succeeded, the first
-/// statement would leave a session without a `search_path` to the next client.
+/// The `options` of sessions that are none for replication. PgBouncer refuses them at the login, unless it
+/// is told to ignore them. Behind a pooler that gives each transaction another session, the first statement
+/// would leave a session without a `search_path` to the next client.
 pub(crate) const NO_SEARCH_PATH: &str = "-c search_path=";
 
 /// The oldest server that has everything a relay asks for.

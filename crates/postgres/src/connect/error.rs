@@ -163,6 +163,12 @@ impl ConnectError {
         }
     }
 
+    /// Whether RDS Proxy has refused `options`. Unlike a server, it names no routine; and it keeps a session
+    /// that was changed for the client that changed it.
+    pub(crate) fn is_refused_option(&self) -> bool {
+        matches!(&self.cause, ConnectCause::Server(it) if it.sqlstate == "0A000" && it.routine.is_empty())
+    }
+
     /// The SQLSTATE, when the server refused.
     pub fn sqlstate(&self) -> Option<&str> {
         match &self.cause {

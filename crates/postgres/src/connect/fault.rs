@@ -164,7 +164,7 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
             "source.protocol",
             "where a pooler answers (PgBouncer, Neon): it carries no replication; write the address of \
              Postgres itself into source.url (for polling, PgBouncer with pool_mode = session needs \
-             ignore_startup_parameters = options)"
+             ignore_startup_parameters = search_path, before 1.20 options)"
                 .into(),
         ),
         "42704" => ("source.refused", "correct options in source.url (or PGOPTIONS)".into()),

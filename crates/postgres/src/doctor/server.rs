@@ -43,8 +43,14 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
 fn synchronous(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
     let names = &facts.server.synchronous_standbys;
     let own = &settings.connection.application_name;
-    let mut each = names.split(['(', ')', ',', ' ']).map(|name| name.trim_matches('"'));
-    each.any(|name| name == "*" || name.eq_ignore_ascii_case(own)).then(|| {
+    // Every other part is in quotes.
+    let parts = names.split('"').enumerate();
+    let each = parts.flat_map(|(at, part)| match at % 2 {
+        0 => part.split(['(', ')', ',', ' ', '\t', '\n', '\r']).collect(),
+        _ => vec![part],
+    });
+    let is_own = |name: &str| name == "*" || name.eq_ignore_ascii_case(own);
+    each.into_iter().any(is_own).then(|| {
         Finding::warn(
             "source.synchronous",
             format!(

@@ -66,7 +66,8 @@ async fn a_relay_that_counts_as_a_standby_and_patroni_are_found() {
     for names in ["*", "ANY 1 (*)", &format!("FIRST 2 (s1, \"{own}\")"), &own.to_uppercase()] {
         assert_eq!(named(names), Some(Level::Warn), "{names}");
     }
-    for names in ["", "s1, s2", &format!("ANY 1 (s1, {own}2)")] {
+    assert_eq!(named(&format!("FIRST 1 (\t{own}\n)")), Some(Level::Warn));
+    for names in ["", "s1, s2", &format!("\"a, {own}\""), &format!("ANY 1 (s1, {own}2)")] {
         assert_eq!(named(names), None, "{names}");
     }
     let found = judged_with(&sound, &settings, &|facts| facts.server.has_patroni = true);

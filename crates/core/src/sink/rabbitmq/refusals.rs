@@ -88,8 +88,9 @@ impl Refusals {
         Some((*at, refusal.clone()))
     }
 
-    /// The broker has taken a message for this place. Returns whether it had refused one before.
-    pub(super) fn confirmed(&mut self, message: &AmqpMessage) -> bool {
+    /// The broker has answered a message for this place, and not closed over it. Returns whether it had
+    /// refused one before.
+    pub(super) fn answered(&mut self, message: &AmqpMessage) -> bool {
         let known = self.0.len();
         if known > 0 {
             places(message).iter().for_each(|place| drop(self.0.remove(place)));

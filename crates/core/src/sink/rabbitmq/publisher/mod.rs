@@ -30,7 +30,7 @@ use crate::sink::{Disposition, Failure, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
-/// An event that may end the connection waits no longer than this for everything else.
+/// So often one of the events that may end the connection is sent, whatever else is to be sent.
 const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an event that may end the connection is sent while others have been without an answer for
 /// long: with each end those would be sent again. The pauses double.
@@ -88,7 +88,7 @@ pub struct Publisher {
     doubtful: BTreeSet<(Instant, Sequence)>,
     /// The one of them that is sent next.
     trying: Option<Sequence>,
-    /// Since when one of them waits: there may always be something else.
+    /// Since when one of them waits, or when the last one was sent: there may always be something else.
     doubtful_since: Option<Instant>,
     /// When one of them was sent last while others had been without an answer for long, and the pause after it.
     doubtful_beside_unanswered: Option<(Instant, Duration)>,
@@ -350,12 +350,13 @@ impl Publisher {
     /// Takes up the message that may end the connection, and whose place was refused longest ago: another
     /// place may be refused again and again. Returns whether there is one, and no other is taken up.
     fn take_up_doubtful(&mut self) -> bool {
-        if self.trying.is_some_and(|sequence| self.unconfirmed.is_ready(sequence)) {
+        if self.trying.is_some_and(|sequence| self.unconfirmed.is_free(sequence)) {
             return false;
         }
-        self.trying = self.doubtful.pop_first().map(|(_, sequence)| sequence);
-        self.trying.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
-        self.trying.is_some()
+        let Some((_, sequence)) = self.doubtful.pop_first() else { return false };
+        self.trying = Some(sequence);
+        self.unconfirmed.take_up(sequence);
+        true
     }
 
     /// Looks again at the messages that wait because their place was refused: that has changed.
@@ -367,7 +368,6 @@ impl Publisher {
                 None => self.unconfirmed.take_up(sequence),
             }
         }
-        self.doubtful_since = self.doubtful_since.filter(|_| !self.doubtful.is_empty());
     }
 
     fn release(&mut self, now: Instant) {
@@ -394,6 +394,9 @@ impl Publisher {
             && self.take_up_doubtful()
         {
             self.send_ready(now, port);
+        }
+        if self.doubtful.is_empty() && self.trying.is_none() {
+            self.doubtful_since = None;
         }
     }
 
@@ -431,12 +434,12 @@ impl Publisher {
             match self.exchanges.exists(message.exchange(), now) {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
-                        if is_doubtful {
+                        if self.trying == Some(sequence) {
                             self.trying = None;
                             self.doubtful_since = (!self.doubtful.is_empty()).then_some(now);
-                            if self.unconfirmed.has_unanswered() {
-                                self.lengthen_pause(now);
-                            }
+                        }
+                        if is_doubtful && self.unconfirmed.has_unanswered() {
+                            self.lengthen_pause(now);
                         }
                         self.unconfirmed.sent(sequence, &message);
                         port.send(channel, &message);
@@ -466,17 +469,17 @@ impl Publisher {
         if !self.status.is_blocked && !self.overdue {
             self.report_reachable();
         }
+        let mut was_refused = false;
         for (sequence, outcome) in outcomes {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
             self.channels.note_answered(message);
+            if self.refusals.answered(message) {
+                self.doubtful_beside_unanswered = None;
+                was_refused = true;
+            }
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
-                    let was_refused = self.refusals.confirmed(message);
                     self.unconfirmed.confirmed(sequence);
-                    if was_refused {
-                        self.doubtful_beside_unanswered = None;
-                        self.review_doubtful(now);
-                    }
                     self.reports.push(SinkReport::Confirmed(sequence));
                     continue;
                 }
@@ -484,6 +487,9 @@ impl Publisher {
                 PublishOutcome::Returned(returned) => message.unroutable(&returned, &self.address),
             };
             self.fail(sequence, failure);
+        }
+        if was_refused {
+            self.review_doubtful(now);
         }
         self.release(now);
     }

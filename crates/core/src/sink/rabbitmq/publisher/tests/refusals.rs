@@ -202,3 +202,22 @@ fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
     }
     assert_eq!(fixture.sent(), ["1"]);
 }
+
+#[test]
+fn a_place_that_answers_in_any_way_ends_no_connection_any_more() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
+    fixture.close(403, text);
+    fixture.sent();
+    fixture.pass(3 * SECOND);
+    fixture.connect(&[CHANNEL], 1);
+    fixture.publish(&[2, 3]);
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    assert_eq!(fixture.sent(), ["2"]);
+    // WHEN the broker nacks the one that was sent alone THEN the other is sent as usual
+    let nack = Answer::Confirm { tag: 1, multiple: false, acked: false };
+    fixture.handle(AmqpEvent::Answers(vec![(CHANNEL, nack)]));
+    assert_eq!(fixture.sent(), ["3"]);
+    assert!(!fixture.publisher.unconfirmed.is_suspect(3));
+}
