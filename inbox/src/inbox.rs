@@ -178,8 +178,7 @@ async fn check(database: &Database, settings: &Settings) -> Result<(), InboxErro
         Some(&SqlState::UNDEFINED_TABLE) => {
             "the tables of sql/inbox.sql are missing: call Inbox::init"
         }
-        // Time mends it: somebody has locked the tables, or there is no room for a session.
-        Some(&SqlState::LOCK_NOT_AVAILABLE) => return Ok(()),
+        // Time mends it: there is no room for a session.
         Some(code) if code.code().starts_with("53") => return Ok(()),
         Some(_) if !ends_session(&source) => "Postgres refuses the consumer",
         // The library has no code for it: a password that is asked for and not given, and the like.

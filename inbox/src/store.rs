@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Error, Statement, Transaction};
+use tokio_postgres::{Client, Error, Statement, Transaction};
 
 use crate::connection::OwnClient;
 use crate::message::{Message, stable_hash};
@@ -176,19 +176,25 @@ struct Statements {
     dead: Statement,
 }
 
+/// In a transaction of its own: the locks of two statements could be in the way of a migration that locks
+/// both tables. The statement belongs to the session, and outlives the transaction.
+async fn prepare(client: &Client, sql: &str) -> Result<Statement, Error> {
+    client.batch_execute(BEGIN_PREPARING).await?;
+    let statement = client.prepare(sql).await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(statement)
+}
+
 impl Store {
     /// After an error the transaction ends with the client, which is dropped.
     pub(crate) async fn open(client: OwnClient, consumer: &str) -> Result<Store, Error> {
-        client.batch_execute(BEGIN_PREPARING).await?;
         let statements = Statements {
-            claim: client.prepare(CLAIM).await?,
-            defer: client.prepare(DEFER).await?,
-            copied: client.prepare(COPIED).await?,
-            forget: client.prepare(FORGET).await?,
-            dead: client.prepare(DEAD).await?,
+            claim: prepare(&client, CLAIM).await?,
+            defer: prepare(&client, DEFER).await?,
+            copied: prepare(&client, COPIED).await?,
+            forget: prepare(&client, FORGET).await?,
+            dead: prepare(&client, DEAD).await?,
         };
-        // The statements belong to the session, and outlive it.
-        client.batch_execute("COMMIT").await?;
         Ok(Store { client, consumer: consumer.to_owned(), statements })
     }
 

@@ -96,8 +96,8 @@ pub(crate) async fn pause(
     delivery: &Delivery<impl Sized>,
 ) -> Result<(), GivenUp> {
     match tokio::time::timeout(length, unwanted(delivery)).await {
-        Ok(()) => Err(GivenUp),
-        Err(_) => Ok(()),
+        Err(_) if delivery.is_wanted() => Ok(()),
+        _ => Err(GivenUp),
     }
 }
 

@@ -178,10 +178,8 @@ def lets_dns_out(policy):
 
 def init_faults(objects, owner):
     """Of the Job: what the pod of the relay needs to reach the database, it needs too."""
-    pod, noted = owner["spec"]["template"]["spec"], owner["spec"]["template"]["metadata"].get("annotations", {})
-    [other] = [it["spec"]["template"] for it in of_kind(objects, "StatefulSet")]
-    relay = other["spec"]
-    noted_there = {key: value for key, value in other["metadata"]["annotations"].items() if key != "checksum/config"}
+    pod = owner["spec"]["template"]["spec"]
+    [relay] = [it["spec"]["template"]["spec"] for it in of_kind(objects, "StatefulSet")]
     accounts = [it["metadata"]["name"] for it in of_kind(objects, "ServiceAccount")]
     annotations = owner["metadata"].get("annotations", {})
     hook = "helm.sh/hook" in annotations
@@ -191,7 +189,6 @@ def init_faults(objects, owner):
     wanted = [
         (pod.get("initContainers") == relay.get("initContainers"), "initContainers"),
         (pod.get("nodeSelector") == relay.get("nodeSelector"), "nodeSelector"),
-        (noted == noted_there, "the annotations of its pod"),
         # Argo CD makes an ordinary Job again that has been deleted.
         (hook == ("ttlSecondsAfterFinished" in owner["spec"]), "ttlSecondsAfterFinished"),
         (pod.get("serviceAccountName") == account, "serviceAccountName"),

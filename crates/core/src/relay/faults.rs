@@ -252,6 +252,16 @@ pub fn stop_unwritable() -> Fault {
     )
 }
 
+pub fn stop_changed() -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "resume.changed",
+        "the relay has stopped for another reason meanwhile, so nothing was acknowledged",
+        "delivery.state_file",
+        "walrelay resume, which shows it",
+    )
+}
+
 pub fn slot_place(source: &SourceSettings) -> String {
     format!("slot {}, publication {}", source.slot, source.publication)
 }

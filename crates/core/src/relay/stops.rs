@@ -293,6 +293,13 @@ impl StandingStops {
             }
         }
         let mut state = self.state();
+        if let Some(found) = state.memory.as_mut().and_then(Memory::reload) {
+            let is_another = found.stop.as_ref().is_some_and(|it| *it != stop);
+            state.take_over(found, &self.parts.source.slot);
+            if is_another {
+                return Err(faults::stop_changed());
+            }
+        }
         if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
             let publication = serde_json::to_value(&publication).ok();
             let remembered = &mut state.remembered;

@@ -345,6 +345,25 @@ fn a_process_that_waits_goes_on_when_it_is_resumed_or_its_file_says_so() {
 }
 
 #[test]
+fn a_stop_that_is_kept_while_a_command_looks_is_not_acknowledged_unseen() {
+    let site = Site::new();
+    // GIVEN a command that has looked at the file, and found what would stop the next start
+    let (relay, command) = (site.process(true, false), site.process(true, false));
+    command.found_gap(&missing());
+    // WHEN the relay stops for another reason, and waits
+    relay.keep(&moved());
+    relay.note_halt(&moved());
+    // THEN the command says so, and the relay still waits
+    assert_eq!(command.resume("alice@host", "").unwrap_err().code, "resume.changed");
+    assert_eq!(command.fault().unwrap().code, "slot.moved");
+    assert!(!relay.may_go_on());
+    assert_eq!(site.process(true, false).fault().unwrap().code, "slot.moved");
+    // WHEN it acknowledges that THEN the relay goes on
+    command.resume("alice@host", "").unwrap();
+    assert!(relay.may_go_on());
+}
+
+#[test]
 fn what_the_file_holds_of_another_slot_is_ignored() {
     let mut site = Site::new();
     site.process(true, false).keep(&moved());

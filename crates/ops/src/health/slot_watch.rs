@@ -85,7 +85,7 @@ pub async fn watch(watch: SlotWatch) -> Fault {
             }
             Ok(sql) => {
                 is_logged = false;
-                backoff.succeeded();
+                let began = Instant::now();
                 let shutdown =
                     wait_for_smart_shutdown(&watch.settings.connection, &sql, TRY_EVERY, GO_ON_FOR);
                 let observed = tokio::select! {
@@ -93,9 +93,17 @@ pub async fn watch(watch: SlotWatch) -> Fault {
                     // The session ends, and the next attempt meets the same.
                     refused = shutdown => Err(refused),
                 };
+                // A login may succeed where each question is refused.
+                if began.elapsed() > watch.settings.reconnect_cap {
+                    backoff.succeeded();
+                }
                 let error = match observed {
                     Ok(Some(fault)) => return fault,
                     Ok(None) => None,
+                    Err(error) if is_stop_of_stream(&watch.sightings, &error) => {
+                        (watch.stopping)();
+                        None
+                    }
                     Err(error) => Some(error),
                 };
                 show_unknown(&watch);

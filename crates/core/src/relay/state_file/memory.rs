@@ -63,11 +63,14 @@ impl Memory {
     /// The newest copy that is whole, if another process has written it since this one has read or written
     /// one. A file that cannot be read has none.
     pub fn reload(&mut self) -> Option<Remembered> {
-        let copies = [self.copy(0), self.copy(1)].into_iter().flatten();
-        let newest = copies.max_by_key(|(number, _)| *number);
-        let (number, text) = newest.filter(|(number, _)| *number > self.number)?;
+        let (number, text) = self.newest().filter(|(number, _)| *number > self.number)?;
         self.number = number;
         serde_json::from_slice(&text).ok()
+    }
+
+    fn newest(&self) -> Option<(u64, Vec<u8>)> {
+        let copies = [self.copy(0), self.copy(1)].into_iter().flatten();
+        copies.max_by_key(|(number, _)| *number)
     }
 
     fn copy(&self, which: u64) -> Option<(u64, Vec<u8>)> {
@@ -90,7 +93,8 @@ impl Memory {
             return Err(io::Error::other("the publication has too many tables to be remembered"));
         }
         self.claim()?;
-        let number = self.number + 1;
+        // Another process may have written one since, which must not be taken for this one.
+        let number = self.newest().map_or(0, |(number, _)| number).max(self.number) + 1;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
         bytes.extend_from_slice(&number.to_ne_bytes());
         bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());

@@ -107,3 +107,15 @@ fn a_copy_has_room_for_a_mebibyte_with_its_head() {
     let places = [REGION + 8, place_of(0), place_of(1)];
     assert!(places.is_sorted() && places[2] - places[1] == COPY_BYTES, "{places:?}");
 }
+
+#[test]
+fn a_copy_of_another_process_is_noticed_whoever_writes_first() {
+    let file = MemoryFile::default();
+    let ((mut relay, _), (mut command, _)) = (open(&file), open(&file));
+    relay.write(&stopped("slot.moved")).unwrap();
+    command.write(&stopped("slot.went-back")).unwrap();
+    assert_eq!(relay.reload(), Some(stopped("slot.went-back")));
+    assert_eq!((relay.reload(), command.reload()), (None, None));
+    relay.write(&stopped("slot.missing")).unwrap();
+    assert_eq!(command.reload(), Some(stopped("slot.missing")));
+}
