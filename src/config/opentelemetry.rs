@@ -3,7 +3,7 @@
 
 use super::sections::{ConfigFile, path_of};
 use crate::base::settings::kind::Raw;
-use crate::base::settings::{Given, Origin, Tree};
+use crate::base::settings::{Origin, Tree};
 use crate::trace::TracingSettings;
 
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
@@ -46,15 +46,18 @@ pub(crate) fn keep_headers_from_others(tree: &mut Tree) {
     let headers = path_of!(ConfigFile.tracing / TracingSettings.headers);
     let endpoint = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
     let own = tree.variables.get(ENDPOINT).filter(|value| !value.is_empty());
-    let is_of =
-        |given: &Given, name: &str| matches!(&given.origin, Origin::Variable(of) if of == name);
-    let is_own = |given: &Given| match &given.raw {
-        Raw::Word(text) | Raw::Text(text) => Some(text) == own,
-        Raw::Reference(read) => read().is_ok_and(|it| Some(it.expose()) == own.map(String::as_str)),
+    let is_own = tree.given.get(&endpoint).is_some_and(|it| match &it.raw {
+        Raw::Word(text) | Raw::Text(text) => own == Some(text),
+        Raw::Reference(read) => {
+            read().is_ok_and(|it| own.is_some_and(|own| it.expose() == own.as_str()))
+        }
         _ => false,
-    };
-    let is_elsewhere = own.is_some() && !tree.given.get(&endpoint).is_some_and(is_own);
-    if is_elsewhere && tree.given.get(&headers).is_some_and(|it| is_of(it, HEADERS)) {
+    });
+    let is_of_variable = tree
+        .given
+        .get(&headers)
+        .is_some_and(|it| matches!(&it.origin, Origin::Variable(name) if name == HEADERS));
+    if own.is_some() && !is_own && is_of_variable {
         tree.given.remove(&headers);
     }
 }
