@@ -380,8 +380,8 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// What is still selected at the end was not found in the topic. Behind the last one there may be
-    /// many records, which are not read.
+    /// Notes that the dead letter was reached: one that is still selected at the end is not in the topic. Behind
+    /// the last one there may be many records, which are not read.
     fn note_read(&mut self, letter: &DeadLetter) {
         self.index.select(letter.id(), false);
         self.unread = self.unread.saturating_sub(1);
