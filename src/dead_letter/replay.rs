@@ -385,7 +385,8 @@ impl<'a> Replay<'a> {
     fn note_read(&mut self, letter: &DeadLetter) {
         self.index.select(letter.id(), false);
         self.unread = self.unread.saturating_sub(1);
-        if self.unread == 0 {
+        // Somebody may have discarded one meanwhile that was not counted, where those are selected.
+        if self.unread == 0 && self.index.count_selected(self.job.filter.states()) == 0 {
             self.letters = None;
         }
     }

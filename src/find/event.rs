@@ -269,6 +269,8 @@ impl FoundEvent {
             return (state, EventStateReason::Seen);
         }
         let Some(row) = &self.row else { return (Unknown, EventStateReason::Nothing) };
+        // Without its topic nobody knows where it was looked for.
+        let searched_all = searched_all && row.topic.is_some();
         if row.polled.is_some() {
             return (Unknown, EventStateReason::Seen);
         }

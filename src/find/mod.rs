@@ -107,9 +107,7 @@ impl EventFinder {
                 observe(count);
                 filter.take(record);
             });
-            // Without a topic nobody knows where the event of a row was looked for.
-            let is_known = |row: &OutboxRow| row.topic.is_some();
-            searched_all = read.not_searched.is_empty() && rows.iter().all(is_known);
+            searched_all = read.not_searched.is_empty();
             read.not_searched.append(&mut read.without_rows);
             is_unsearched &= read.searched.is_empty();
             add(&mut report, Ok(read)).ok();

@@ -22,7 +22,7 @@ use walrelay_base::error::Fault;
 const SHARED: &[&str] = &[
     "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
     "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
-    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
+    "metadata.", "plugin.library.paths", "log.connection.close", "debug",
 ];
 
 /// Properties of every consumer. No group is joined and no offset is committed, so that reading

@@ -1,7 +1,7 @@
 //! How many dead letters are open, and when the oldest of them failed, for as long as a relay runs.
 //!
 //! The rule is that of [`super::fold`], in 20 to 40 bytes for an open dead
-//! letter: a hash of 64 bits stands for its id, and partition and millisecond
+//! letter, and as much again if it counts replays: a hash of 64 bits stands for its id, and partition and millisecond
 //! of the last record about it for the position of that record. Records of
 //! one partition are read in their order, so the one read later is later.
 //!
@@ -76,7 +76,10 @@ impl OpenDeadLetters {
 
     fn remove(&mut self, hash: u64) -> bool {
         let removed = self.open.remove(&hash).is_some();
-        self.failed_after.remove(&hash);
+        let counted = self.failed_after.remove(&hash).is_some();
+        if counted && self.failed_after.capacity() / 4 > self.failed_after.len() {
+            self.failed_after.shrink_to_fit();
+        }
         if removed && self.open.capacity() / 4 > self.open.len() {
             self.open.shrink_to_fit();
         }

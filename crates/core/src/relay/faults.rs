@@ -256,7 +256,7 @@ pub fn stop_changed() -> Fault {
     Fault::new(
         Exit::Failed,
         "resume.changed",
-        "the relay has stopped for another reason meanwhile, so nothing was acknowledged",
+        "the relay has kept a stop meanwhile that was not shown, so nothing was acknowledged",
         "delivery.state_file",
         "walrelay resume, which shows it",
     )

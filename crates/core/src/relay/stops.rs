@@ -282,6 +282,9 @@ impl StandingStops {
         };
         let found =
             if stop.code == BREAKER_OPEN { None } else { Some(self.parts.surroundings.present()?) };
+        if self.is_acknowledged(&stop)? {
+            return Ok(stop);
+        }
         if place == Place::Topic || stop.code == BREAKER_OPEN {
             let publication = found.as_ref().map(|found| found.digest.clone());
             let (by, reason) = (by.to_owned(), reason.to_owned());
@@ -293,13 +296,6 @@ impl StandingStops {
             }
         }
         let mut state = self.state();
-        if let Some(found) = state.memory.as_mut().and_then(Memory::reload) {
-            let is_another = found.stop.as_ref().is_some_and(|it| *it != stop);
-            state.take_over(found, &self.parts.source.slot);
-            if is_another {
-                return Err(faults::stop_changed());
-            }
-        }
         if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
             let publication = serde_json::to_value(&publication).ok();
             let remembered = &mut state.remembered;
@@ -318,6 +314,30 @@ impl StandingStops {
         state.resumed = state.halted.is_some();
         tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
         Ok(stop)
+    }
+
+    /// Whether another process has acknowledged the stop in the file meanwhile. Fails if it has kept another one,
+    /// which nobody was shown.
+    fn is_acknowledged(&self, stop: &Stop) -> Result<bool, Fault> {
+        let mut state = self.state();
+        let Some(found) = state.memory.as_mut().and_then(Memory::reload) else { return Ok(false) };
+        if found.slot != self.parts.source.slot {
+            return Ok(false);
+        }
+        let was_kept = state.remembered.stop.as_ref() == Some(stop);
+        let (is_another, is_gone) =
+            found.stop.as_ref().map_or((false, true), |it| (it != stop, false));
+        let standing = state.standing.clone();
+        state.take_over(found, &self.parts.source.slot);
+        if is_another {
+            return Err(faults::stop_changed());
+        }
+        if was_kept && is_gone {
+            state.resumed = state.halted.is_some();
+            return Ok(true);
+        }
+        state.standing = standing;
+        Ok(false)
     }
 
     /// The publication as earlier processes knew it, for a process that begins.

@@ -349,7 +349,7 @@ fn a_stop_that_is_kept_while_a_command_looks_is_not_acknowledged_unseen() {
     let site = Site::new();
     // GIVEN a command that has looked at the file, and found what would stop the next start
     let (relay, command) = (site.process(true, false), site.process(true, false));
-    command.found_gap(&missing());
+    command.found_gap(&Fault { code: "publication.recreated", ..moved() });
     // WHEN the relay stops for another reason, and waits
     relay.keep(&moved());
     relay.note_halt(&moved());
@@ -361,6 +361,22 @@ fn a_stop_that_is_kept_while_a_command_looks_is_not_acknowledged_unseen() {
     // WHEN it acknowledges that THEN the relay goes on
     command.resume("alice@host", "").unwrap();
     assert!(relay.may_go_on());
+}
+
+#[test]
+fn a_stop_that_two_commands_acknowledge_counts_once() {
+    let site = Site::new();
+    let went_back = Fault { code: WENT_BACK, ..moved() };
+    let relay = site.process(true, false);
+    relay.keep(&went_back);
+    relay.note_halt(&went_back);
+    let (first, second) = (site.process(true, false), site.process(true, false));
+    for command in [first, second] {
+        assert_eq!(command.resume("alice@host", "").unwrap().code, WENT_BACK);
+        assert_eq!(command.fault(), None);
+    }
+    assert!(relay.may_go_on());
+    assert_eq!(site.process(true, false).state().remembered.restores, 1);
 }
 
 #[test]

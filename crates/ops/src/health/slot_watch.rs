@@ -88,10 +88,11 @@ pub async fn watch(watch: SlotWatch) -> Fault {
                 let began = Instant::now();
                 let shutdown =
                     wait_for_smart_shutdown(&watch.settings.connection, &sql, TRY_EVERY, GO_ON_FOR);
-                let observed = tokio::select! {
-                    observed = observe(&watch, &sql, &mut ages) => observed,
+                // Somebody may end this session with the same error as a server that stops.
+                let (observed, is_refused) = tokio::select! {
+                    observed = observe(&watch, &sql, &mut ages) => (observed, false),
                     // The session ends, and the next attempt meets the same.
-                    refused = shutdown => Err(refused),
+                    refused = shutdown => (Err(refused), true),
                 };
                 // A login may succeed where each question is refused.
                 if began.elapsed() > watch.settings.reconnect_cap {
@@ -100,7 +101,7 @@ pub async fn watch(watch: SlotWatch) -> Fault {
                 let error = match observed {
                     Ok(Some(fault)) => return fault,
                     Ok(None) => None,
-                    Err(error) if is_stop_of_stream(&watch.sightings, &error) => {
+                    Err(error) if is_refused && is_stop_of_stream(&watch.sightings, &error) => {
                         (watch.stopping)();
                         None
                     }
