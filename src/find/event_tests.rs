@@ -5,7 +5,12 @@ const NOT_BROKER: Completeness = Completeness { letters_read: true, searched_all
 const NOTHING: Completeness = Completeness { letters_read: false, searched_all: false };
 
 fn row() -> OutboxRow {
-    OutboxRow { xmin: Some(1000), is_published: true, ..OutboxRow::default() }
+    OutboxRow {
+        xmin: Some(1000),
+        is_published: true,
+        topic: Some("orders".to_owned()),
+        ..OutboxRow::default()
+    }
 }
 
 fn slot(confirmed: u64, sent: Option<u64>) -> SlotPosition {
@@ -112,6 +117,10 @@ fn an_event_that_is_nowhere_is_judged_by_the_slot() {
     ] {
         assert_eq!(judged(with_row(), slot, read), verdict, "{slot:?} {read:?}");
     }
+    // Nobody knows where an event without a topic was looked for.
+    let unrouted = OutboxRow { topic: None, ..row() };
+    let event = FoundEvent { row: Some(unrouted), ..FoundEvent::default() };
+    assert_eq!(judged(event, &passed, ALL), (Published, EventStateReason::Passed));
     let left_out = OutboxRow { is_published: false, ..row() };
     let event = FoundEvent { row: Some(left_out), ..FoundEvent::default() };
     assert_eq!(judged(event, &passed, ALL), (Unknown, EventStateReason::NotPublished));

@@ -11,7 +11,13 @@ fn slot(confirmed: u64) -> SlotPosition {
 
 fn row() -> OutboxRow {
     let (table, created_unix_us) = ("public.outbox".to_owned(), Some(0));
-    OutboxRow { table, created_unix_us, is_published: true, ..OutboxRow::default() }
+    OutboxRow {
+        table,
+        created_unix_us,
+        is_published: true,
+        topic: Some("orders".to_owned()),
+        ..OutboxRow::default()
+    }
 }
 
 fn lines(mut event: FoundEvent, slot: &SlotPosition) -> Vec<String> {
