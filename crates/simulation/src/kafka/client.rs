@@ -1,15 +1,17 @@
 //! A client of the cluster: what librdkafka's threads do with the records that were handed over.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use walrelay_core::base::event::Sequence;
+use walrelay_core::base::lock::locked;
 use walrelay_core::base::random::Random;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicDescription, TopicId};
 use walrelay_core::sink::kafka::record;
 
 use super::cluster::{Request, Topic};
+use super::known_topics::KnownTopics;
 use crate::broker::{Content, Record};
 use crate::life::Life;
 
@@ -114,12 +116,10 @@ pub(super) struct Client {
     pub(super) cluster: Option<u64>,
     /// How many partitions each topic has, as far as it knows; none where there is no such topic.
     pub(super) counts: Vec<Option<usize>>,
-    /// The number of the topic of each partition that has confirmed an event, as far as its relay knows.
-    confirmed: BTreeMap<Place, u128>,
-    /// Topics that are others than before, as its relay will hear with the next answers, and those that were
-    /// described to it: it compares their ids from then on.
+    /// As far as its relay knows: it compares their ids from the first description on.
+    known: Arc<Mutex<KnownTopics>>,
+    /// Topics that are others than before, as its relay will hear with the next answers.
     changed: Vec<usize>,
-    is_described: Vec<bool>,
     /// Topics whose partitions it wants to know again.
     stale: Vec<bool>,
     /// The messages to topics whose partitions are not known.
@@ -192,9 +192,8 @@ impl Client {
             batch_bytes_max,
             cluster: None,
             counts: vec![None; topics.len()],
-            confirmed: BTreeMap::new(),
+            known: Arc::default(),
             changed: Vec::new(),
-            is_described: vec![false; topics.len()],
             stale: vec![true; topics.len()],
             unassigned: topics.iter().map(|_| VecDeque::new()).collect(),
             lanes: BTreeMap::new(),
@@ -238,7 +237,7 @@ impl Client {
         partition: Option<i32>,
     ) {
         let place = partition.map(|partition| (topic, partition as usize));
-        let confirmed = place.and_then(|place| self.confirmed.get(&place)).copied();
+        let confirmed = place.and_then(|place| locked(&self.known).confirmed(place));
         let message = Message { sequence, record, asked, confirmed };
         self.held += 1;
         match self.counts[topic] {
@@ -359,7 +358,7 @@ impl Client {
                     let sent = found.and_then(|index| self.sent.remove(index));
                     let Some(sent) = sent else { continue };
                     if outcome == Outcome::Stored {
-                        self.confirmed.insert(sent.place, made);
+                        locked(&self.known).note_confirmed(sent.place, made);
                     }
                     self.answered(sent, outcome, now_us);
                 }
@@ -434,6 +433,13 @@ impl Client {
         }
     }
 
+    /// The clients of one sink tell their relay together.
+    pub(super) fn share<'a>(&mut self, mut others: impl Iterator<Item = &'a Client>) {
+        if let Some(other) = others.find(|it| (it.relay, it.sink) == (self.relay, self.sink)) {
+            self.known = Arc::clone(&other.known);
+        }
+    }
+
     /// How many records for this topic were sent and not answered.
     pub(super) fn unanswered(&self, topic: usize) -> u64 {
         let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
@@ -469,7 +475,7 @@ impl Client {
             let is_answered = !net.random.number().is_multiple_of(8);
             let described = |partitions| TopicDescription { topic: id, partitions, id: made };
             let answer = count.filter(|_| is_answered).map(described);
-            if answer.is_some() && std::mem::replace(&mut self.is_described[topic], true) {
+            if answer.is_some() && locked(&self.known).note_described(topic, made) {
                 self.changed.push(topic);
             }
             self.answers.topics.extend(answer);
@@ -518,7 +524,7 @@ impl Client {
     }
 
     fn forget(&mut self, topic: usize) {
-        self.confirmed.retain(|place, _| place.0 != topic);
+        locked(&self.known).forget(topic);
     }
 
     fn send(&mut self, net: &mut Net<'_>) {

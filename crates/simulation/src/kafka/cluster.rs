@@ -184,8 +184,8 @@ impl Cluster {
         self.ids += 1;
         let id = self.ids;
         let mut client = Client::new(id, by, life, kind, batch_bytes_max, &self.topics);
-        let connects = !is_away && below(&mut self.random, 4) > 0;
-        client.cluster = Some(self.cluster).filter(|_| connects);
+        client.share(self.clients.values());
+        client.cluster = (!is_away && below(&mut self.random, 4) > 0).then_some(self.cluster);
         self.clients.insert(id, client);
         id
     }

@@ -10,6 +10,7 @@
 
 mod client;
 mod cluster;
+mod known_topics;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,0 +1,33 @@
+//! What a relay knows of the topics that the clients of its sink have met.
+
+use std::collections::BTreeMap;
+
+use super::client::Place;
+
+/// Each topic has a number, which is another one when it was created again.
+#[derive(Debug, Default)]
+pub(super) struct KnownTopics {
+    /// The number of the topic of each partition that has confirmed an event.
+    confirmed: BTreeMap<Place, u128>,
+    /// The number of each topic when it was described last.
+    described: BTreeMap<usize, u128>,
+}
+
+impl KnownTopics {
+    pub(super) fn confirmed(&self, place: Place) -> Option<u128> {
+        self.confirmed.get(&place).copied()
+    }
+
+    pub(super) fn note_confirmed(&mut self, place: Place, made: u128) {
+        self.confirmed.insert(place, made);
+    }
+
+    /// Returns whether the topic is another one than that which was described before.
+    pub(super) fn note_described(&mut self, topic: usize, made: u128) -> bool {
+        self.described.insert(topic, made).is_some_and(|last| last != made)
+    }
+
+    pub(super) fn forget(&mut self, topic: usize) {
+        self.confirmed.retain(|place, _| place.0 != topic);
+    }
+}
