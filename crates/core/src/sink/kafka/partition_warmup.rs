@@ -230,7 +230,8 @@ impl PartitionWarmup {
         if topic.is_forgotten() {
             return Vec::new();
         }
-        let anew = Topic { changes: topic.changes + 1, ..Topic::default() };
+        // Its id stays: the next description may be that of another topic than the client has sent to.
+        let anew = Topic { changes: topic.changes + 1, id: topic.id, ..Topic::default() };
         let waited = std::mem::replace(topic, anew).take_waiting();
         for (sequence, partition) in under_way {
             self.under_way.insert(sequence, id);

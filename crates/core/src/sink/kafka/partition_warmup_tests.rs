@@ -245,3 +245,12 @@ fn confirms_from_before_a_close_open_nothing() {
     // THEN the partition must confirm an event again
     assert_eq!(warmup.state(0, Some(0)), PartitionState::Idle);
 }
+
+#[test]
+fn a_topic_is_known_to_be_another_also_after_its_partitions_were_forgotten() {
+    let mut warmup = PartitionWarmup::default();
+    assert!(!warmup.is_another(0, 3));
+    warmup.counted(0, 2, |_| 0);
+    warmup.forget(0, std::iter::empty());
+    assert!(warmup.is_another(0, 4));
+}
