@@ -10,6 +10,7 @@ use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
+use crate::relay::stops::StandingStops;
 use crate::relay::{Relay, SlotFeed};
 use crate::source::progress::Signature;
 use crate::source::sightings::Sightings;
@@ -50,7 +51,7 @@ pub(super) fn run(
     };
     let flags = Arc::clone(flags);
     let mut running = context.start_threads(config, run_loop)?;
-    let outcome = runtime.block_on(supervise(&flags, signals, watch, &mut running));
+    let outcome = runtime.block_on(supervise(&flags, stops, signals, watch, &mut running));
     running.finish(runtime, outcome)
 }
 
@@ -58,6 +59,7 @@ pub(super) fn run(
 /// that the slot watch finds, only requests its end.
 async fn supervise(
     flags: &StopFlags,
+    stops: &StandingStops,
     mut signals: ReceivedSignals<'_>,
     watch: SlotWatch,
     running: &mut Running,
@@ -73,6 +75,7 @@ async fn supervise(
                 return outcome_of(found, outcome);
             }
             fault = &mut watching, if found.is_none() => {
+                stops.keep_early(&fault);
                 found = Some(fault);
                 flags.stop.store(true, Ordering::Relaxed);
             }

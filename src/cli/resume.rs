@@ -31,7 +31,7 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     if let Some((stop, token)) = &waiting
         && let Some(token) = token
     {
-        let resume = || resume_over_http(config, token, &args.reason.reason);
+        let resume = || resume_over_http(config, token, &args.reason.reason, stop);
         return acknowledge(stop, args, 0, "the relay goes on", resume);
     }
     let stops = Stops::look(stops_config(config))?;
@@ -51,7 +51,8 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
         (None, Some((stop, _))) => return Err(token_missing(&stop)),
         (None, None) => return Err(stops.kept.nothing()),
     };
-    let resume = || stops.kept.resume(&user_at_host(), &args.reason.reason).map(drop);
+    let by = user_at_host();
+    let resume = || stops.kept.resume(&by, &args.reason.reason, Some(&stop)).map(drop);
     // A relay that waits looks at its state file alone.
     let next = match (waits, place) {
         (true, Place::StateFile) => "the relay goes on",
@@ -116,10 +117,10 @@ fn stop_of(status: &Value, source_slot: &str) -> Option<Stop> {
     })
 }
 
-fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fault> {
+fn resume_over_http(config: &Config, token: &str, reason: &str, stop: &Stop) -> Result<(), Fault> {
     let address = reachable(config.admin.listen);
     let host = address.ip().to_string();
-    let body = json!({ "reason": reason }).to_string();
+    let body = json!({ "reason": reason, "code": stop.code, "since": stop.since() }).to_string();
     let at = (host.as_str(), address.port());
     let asking = post_json(at, "/api/resume", token, body, ANSWER_BYTES_MAX);
     let refused = |what: String, mend: String| {

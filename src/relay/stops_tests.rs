@@ -77,7 +77,7 @@ fn a_stop_outlives_the_process_in_the_file_or_in_the_topic_until_it_is_acknowled
         assert_eq!(code.as_deref(), place.map(|_| fault.code), "{name}");
         // WHEN it is acknowledged THEN the process after it does not find it
         if fault.code == BREAKER_OPEN {
-            next.kept.resume("alice@host", "all of it is poison").unwrap();
+            next.kept.resume("alice@host", "all of it is poison", None).unwrap();
             let last = site.process(has_file, has_topic);
             assert_eq!(last.read_topic().unwrap().standing, [], "{name}");
             assert_eq!(last.kept.standing(), None, "{name}");
@@ -99,6 +99,6 @@ fn a_command_makes_no_state_file_and_says_that_it_is_missing() {
     };
     let stops = Stops::look(config).unwrap();
     assert!(stops.kept.lacks_file() && !site.file.exists());
-    let fault = stops.kept.resume("alice@host", "").unwrap_err();
+    let fault = stops.kept.resume("alice@host", "", None).unwrap_err();
     assert!(fault.place.contains(&site.file.display().to_string()), "{}", fault.place);
 }

@@ -315,14 +315,16 @@ async fn resume(
     ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
 ) -> ApiResult {
-    let reason = request::resume(request).await?;
+    let (reason, seen) = request::resume(request).await?;
     let stops = api.access.stops.clone().ok_or_else(not_here)?;
     let who = who(&client);
     tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
     // A task of its own goes on to the end when the client leaves.
     let resumed = tokio::spawn(async move {
-        let work =
-            move |_: &AtomicBool| Ok(json!({ "resumed": stops.resume(&who, &reason)?.to_json() }));
+        let work = move |_: &AtomicBool| {
+            let resumed = stops.resume(&who, &reason, seen.as_ref())?;
+            Ok(json!({ "resumed": resumed.to_json() }))
+        };
         api.in_turn(&api.topic_turn, "another request is under way", work).await
     });
     resumed.await.map_err(|_| ApiError::internal("the request panicked"))?

@@ -13,7 +13,9 @@ use super::error::ApiError;
 use crate::base::clock::unix_now_us;
 use crate::base::encoding::percent_decode;
 use crate::base::error::Fault;
+use crate::base::stop::Stop;
 use crate::base::text::escaped;
+use crate::base::time::parse_rfc3339;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::rate::Rate;
 use crate::find::FindText;
@@ -121,15 +123,23 @@ pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), A
     Ok((body, reason))
 }
 
-/// `POST /api/resume`: why.
-pub(super) async fn resume(request: Request) -> Result<String, ApiError> {
+/// `POST /api/resume`: why, and the stop that somebody was shown.
+pub(super) async fn resume(request: Request) -> Result<(String, Option<Stop>), ApiError> {
     #[derive(Debug, Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct ResumeBody {
         reason: Option<String>,
+        code: Option<String>,
+        since: Option<String>,
     }
-    let ResumeBody { reason: text } = read(body(request).await?, BODY)?;
-    reason(text)
+    let ResumeBody { reason: text, code, since } = read(body(request).await?, BODY)?;
+    let seen = code.zip(since).map(|(code, since)| {
+        let mend = "take code and since from stop in /status";
+        let no_time = || ApiError::bad_request(format!("{since} is no time"), BODY, mend);
+        let since_unix_us = parse_rfc3339(&since).ok_or_else(no_time)?;
+        Ok(Stop { code, since_unix_us, ..Stop::default() })
+    });
+    Ok((reason(text)?, seen.transpose()?))
 }
 
 /// A mistake must not act on everything.

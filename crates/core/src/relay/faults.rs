@@ -256,7 +256,7 @@ pub fn stop_changed() -> Fault {
     Fault::new(
         Exit::Failed,
         "resume.changed",
-        "the relay has kept a stop meanwhile that was not shown, so nothing was acknowledged",
+        "another stop stands by now than the one that was shown",
         "delivery.state_file",
         "walrelay resume, which shows it",
     )

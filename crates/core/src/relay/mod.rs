@@ -490,6 +490,9 @@ impl<F: Feed> Relay<F> {
         }
         let passed = self.drain_pass(reading);
         if let RunState::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.state {
+            if let Err(fault) = &passed {
+                self.down.policy.gate.keep_stop_early(fault);
+            }
             *outcome = passed;
         }
         None

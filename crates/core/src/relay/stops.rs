@@ -137,7 +137,9 @@ impl StandingStops {
     pub fn keep_early(&self, fault: &Fault) {
         let mut state = self.state();
         let belongs_to_file = fault.doubt.is_some() && fault.code != BREAKER_OPEN;
-        if !belongs_to_file || state.standing.is_some() || state.memory.is_none() {
+        // It would be kept again if somebody acknowledged it before the relay has ended.
+        state.is_early |= fault.doubt.is_some() && state.has_known_stop();
+        if !belongs_to_file || state.has_known_stop() || state.memory.is_none() {
             return;
         }
         let stop = Stop::of(fault, self.parts.clock.unix_us());
@@ -155,7 +157,7 @@ impl StandingStops {
     pub fn keep(&self, fault: &Fault) {
         let mut state = self.state();
         state.is_early = false;
-        if fault.doubt.is_none() || state.standing.is_some() {
+        if fault.doubt.is_none() || state.has_known_stop() {
             return;
         }
         let stop = Stop::of(fault, self.parts.clock.unix_us());
@@ -253,6 +255,7 @@ impl StandingStops {
         let in_file = state.standing.clone().filter(|(_, place)| *place == Place::StateFile);
         let found = in_file.zip(state.memory.as_mut().and_then(Memory::reload));
         if let Some(((stop, _), found)) = found
+            && found.slot == self.parts.source.slot
             && found.stop.as_ref() != Some(&stop)
         {
             state.standing = None;
@@ -268,21 +271,30 @@ impl StandingStops {
     }
 
     /// Acknowledges the stop. What Postgres says now is what is known from then on, so it must be in
-    /// order. Blocks on Postgres and the broker.
-    pub fn resume(&self, by: &str, reason: &str) -> Result<Stop, Fault> {
-        let (standing, halted) = {
-            let state = self.state();
+    /// order. Blocks on Postgres and the broker. Another stop than `seen`, which somebody was shown, is not
+    /// acknowledged.
+    pub fn resume(&self, by: &str, reason: &str, seen: Option<&Stop>) -> Result<Stop, Fault> {
+        let is_seen = |it: &Stop| seen.is_none_or(|seen| it.is(&seen.code, seen.since_unix_us));
+        let nothing = self.nothing();
+        let (stop, place) = {
+            let mut state = self.state();
             let standing = state.standing.clone().filter(|_| !state.is_early);
-            (standing, state.halted.clone())
-        };
-        let Some((stop, place)) = standing else {
-            let stop = halted.ok_or_else(|| self.nothing())?;
-            self.state().resumed = true;
-            return Ok(stop);
+            match (standing, state.halted.clone()) {
+                (Some((stop, _)), _) | (None, Some(stop)) if !is_seen(&stop) => {
+                    return Err(faults::stop_changed());
+                }
+                (Some(standing), _) => standing,
+                (None, Some(stop)) => {
+                    state.resumed = true;
+                    return Ok(stop);
+                }
+                (None, None) => return Err(nothing),
+            }
         };
         let found =
             if stop.code == BREAKER_OPEN { None } else { Some(self.parts.surroundings.present()?) };
-        if self.is_acknowledged(&stop)? {
+        let slot = &self.parts.source.slot;
+        if self.state().is_acknowledged(&stop, slot)? {
             return Ok(stop);
         }
         if place == Place::Topic || stop.code == BREAKER_OPEN {
@@ -296,6 +308,13 @@ impl StandingStops {
             }
         }
         let mut state = self.state();
+        // The topic was waited for: what was kept meanwhile was shown to nobody.
+        if state.is_acknowledged(&stop, slot)? {
+            return Ok(stop);
+        }
+        if state.standing.as_ref().is_none_or(|(it, _)| *it != stop) {
+            return Err(faults::stop_changed());
+        }
         if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
             let publication = serde_json::to_value(&publication).ok();
             let remembered = &mut state.remembered;
@@ -314,30 +333,6 @@ impl StandingStops {
         state.resumed = state.halted.is_some();
         tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
         Ok(stop)
-    }
-
-    /// Whether another process has acknowledged the stop in the file meanwhile. Fails if it has kept another one,
-    /// which nobody was shown.
-    fn is_acknowledged(&self, stop: &Stop) -> Result<bool, Fault> {
-        let mut state = self.state();
-        let Some(found) = state.memory.as_mut().and_then(Memory::reload) else { return Ok(false) };
-        if found.slot != self.parts.source.slot {
-            return Ok(false);
-        }
-        let was_kept = state.remembered.stop.as_ref() == Some(stop);
-        let (is_another, is_gone) =
-            found.stop.as_ref().map_or((false, true), |it| (it != stop, false));
-        let standing = state.standing.clone();
-        state.take_over(found, &self.parts.source.slot);
-        if is_another {
-            return Err(faults::stop_changed());
-        }
-        if was_kept && is_gone {
-            state.resumed = state.halted.is_some();
-            return Ok(true);
-        }
-        state.standing = standing;
-        Ok(false)
     }
 
     /// The publication as earlier processes knew it, for a process that begins.
@@ -405,6 +400,12 @@ impl StandingStops {
         self.state().met_system = Some(system_id.to_owned());
     }
 
+    /// The session has ended: what is seen from here on is judged with the next one, in this process or in
+    /// another.
+    pub fn note_session_end(&self) {
+        self.state().reads = false;
+    }
+
     /// This process reads the slot at this place.
     pub fn note_reading(&self, place: &SystemTimeline) {
         let mut state = self.state();
@@ -423,6 +424,11 @@ impl StandingStops {
 }
 
 impl State {
+    /// Whether a stop stands that this version knows; another version may have stopped for another reason.
+    fn has_known_stop(&self) -> bool {
+        self.standing.as_ref().is_some_and(|(stop, _)| stop.fault().is_some())
+    }
+
     /// Takes over the stop that the file holds; one of another slot is ignored.
     fn take_over(&mut self, remembered: Remembered, slot: &str) {
         if remembered.slot == slot {
@@ -430,6 +436,28 @@ impl State {
             self.remembered = remembered;
         }
         self.remember_last();
+    }
+
+    /// Whether another process has acknowledged the stop in the file meanwhile. Fails if it has kept another one,
+    /// which nobody was shown.
+    fn is_acknowledged(&mut self, stop: &Stop, slot: &str) -> Result<bool, Fault> {
+        let found = self.memory.as_mut().and_then(Memory::reload);
+        let Some(found) = found.filter(|found| found.slot == slot) else { return Ok(false) };
+        let was_kept = self.remembered.stop.as_ref() == Some(stop);
+        let kept = found.stop.clone();
+        let standing = self.standing.clone();
+        self.take_over(found, slot);
+        match kept {
+            Some(kept) if kept != *stop => Err(faults::stop_changed()),
+            None if was_kept => {
+                self.resumed = self.halted.is_some();
+                Ok(true)
+            }
+            _ => {
+                self.standing = standing;
+                Ok(false)
+            }
+        }
     }
 
     /// Before anything that this process sees is written.
@@ -456,6 +484,9 @@ impl State {
     /// True when the file has what is remembered.
     fn write(&mut self, slot: &str) -> bool {
         let Some(memory) = &mut self.memory else { return false };
+        // A stop that another process has kept since stands until somebody acknowledges it.
+        let newer = memory.reload().filter(|newer| newer.slot == slot);
+        self.remembered.stop = self.remembered.stop.take().or(newer.and_then(|newer| newer.stop));
         slot.clone_into(&mut self.remembered.slot);
         let written = memory.write(&self.remembered);
         self.note(written.err())

@@ -194,7 +194,7 @@ fn a_stop_that_belongs_to_the_file_is_there_before_the_relay_has_drained() {
         assert_eq!(killed.standing().map(|(_, place)| place), early);
         drop(killed);
         // AND nobody acknowledges it before the relay has ended
-        assert_eq!(first.resume("alice@host", "").unwrap_err().code, "resume.nothing");
+        assert_eq!(first.resume("alice@host", "", None).unwrap_err().code, "resume.nothing");
         first.keep(&fault);
         let next = site.process(has_file, true);
         site.find(&next, None);
@@ -262,11 +262,14 @@ fn an_acknowledged_breaker_stops_nobody_and_nothing_is_left_to_acknowledge() {
         site.process(has_file, has_topic).keep(&breaker());
         let command = site.process(has_file, has_topic);
         site.find(&command, None);
-        assert_eq!(command.resume("alice@host", "all of it is poison").unwrap().code, BREAKER_OPEN);
+        assert_eq!(
+            command.resume("alice@host", "all of it is poison", None).unwrap().code,
+            BREAKER_OPEN
+        );
         let next = site.process(has_file, has_topic);
         site.find(&next, None);
         assert_eq!(next.standing(), None);
-        assert_eq!(next.resume("alice@host", "").unwrap_err().code, "resume.nothing");
+        assert_eq!(next.resume("alice@host", "", None).unwrap_err().code, "resume.nothing");
     }
 }
 
@@ -275,7 +278,7 @@ fn an_acknowledged_gap_is_compared_with_what_postgres_says_now() {
     let site = Site::new();
     let stops = site.process(true, true);
     stops.keep(&moved());
-    stops.resume("alice@host", "compared").unwrap();
+    stops.resume("alice@host", "compared", None).unwrap();
     // THEN the next process knows the publication, the system and the end of the WAL of that moment
     let next = site.process(true, true);
     assert_eq!(
@@ -288,7 +291,7 @@ fn an_acknowledged_gap_is_compared_with_what_postgres_says_now() {
     let gap = site.process(false, true);
     gap.found_gap(&moved());
     assert_eq!(gap.standing().map(|(_, place)| place), Some(Place::Topic));
-    gap.resume("alice@host", "compared").unwrap();
+    gap.resume("alice@host", "compared", None).unwrap();
     let found = site.find(&site.process(false, true), None);
     assert_eq!(found.publication, Some(look(0).found.digest()));
 }
@@ -299,7 +302,7 @@ fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_wait
     let stops = site.process(true, true);
     for fault in [moved(), faults::earlier_timeline(&site.source(), 2, 1)] {
         stops.keep(&fault);
-        stops.resume("alice@host", "compared").unwrap();
+        stops.resume("alice@host", "compared", None).unwrap();
         let counted = (stops.restores(), site.process(true, true).restores());
         assert_eq!(counted, (0, 0), "not restored: {}", fault.code);
     }
@@ -307,7 +310,7 @@ fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_wait
     stops.keep(&went_back);
     stops.note_halt(&went_back);
     assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
-    site.process(true, true).resume("alice@host", "compared").unwrap();
+    site.process(true, true).resume("alice@host", "compared", None).unwrap();
     assert!(stops.may_go_on());
     assert_eq!((stops.restores(), site.process(true, true).restores()), (1, 1));
 }
@@ -320,7 +323,7 @@ fn an_acknowledgement_that_cannot_be_written_leaves_the_stop() {
         stops.keep(&moved());
         site.file.set_full(true);
         site.set_down(true);
-        assert_eq!(stops.resume("alice@host", "").unwrap_err().code, code);
+        assert_eq!(stops.resume("alice@host", "", None).unwrap_err().code, code);
         assert!(stops.standing().is_some());
     }
 }
@@ -332,14 +335,14 @@ fn a_process_that_waits_goes_on_when_it_is_resumed_or_its_file_says_so() {
     let stops = site.process(true, false);
     assert_eq!(stops.note_halt(&missing()).code, "slot.missing");
     assert!(!stops.may_go_on());
-    assert_eq!(stops.resume("token@host", "").unwrap().code, "slot.missing");
+    assert_eq!(stops.resume("token@host", "", None).unwrap().code, "slot.missing");
     assert!(stops.may_go_on());
     assert!(!stops.may_go_on(), "once");
     // GIVEN one that waits because of a stop in the file WHEN a command acknowledges it
     stops.keep(&breaker());
     stops.note_halt(&breaker());
     assert!(!stops.may_go_on());
-    site.process(true, false).resume("alice@host", "").unwrap();
+    site.process(true, false).resume("alice@host", "", None).unwrap();
     assert!(stops.may_go_on());
     assert_eq!(stops.fault(), None);
 }
@@ -354,13 +357,71 @@ fn a_stop_that_is_kept_while_a_command_looks_is_not_acknowledged_unseen() {
     relay.keep(&moved());
     relay.note_halt(&moved());
     // THEN the command says so, and the relay still waits
-    assert_eq!(command.resume("alice@host", "").unwrap_err().code, "resume.changed");
+    assert_eq!(command.resume("alice@host", "", None).unwrap_err().code, "resume.changed");
     assert_eq!(command.fault().unwrap().code, "slot.moved");
     assert!(!relay.may_go_on());
     assert_eq!(site.process(true, false).fault().unwrap().code, "slot.moved");
     // WHEN it acknowledges that THEN the relay goes on
-    command.resume("alice@host", "").unwrap();
+    command.resume("alice@host", "", None).unwrap();
     assert!(relay.may_go_on());
+}
+
+#[test]
+fn another_stop_than_was_shown_is_not_acknowledged() {
+    let site = Site::new();
+    let relay = site.process(true, false);
+    let shown = relay.note_halt(&missing());
+    relay.resume("bob@host", "", Some(&shown)).unwrap();
+    assert!(relay.may_go_on());
+    relay.keep(&moved());
+    relay.note_halt(&moved());
+    let refused = relay.resume("alice@host", "", Some(&shown)).unwrap_err();
+    assert_eq!(refused.code, "resume.changed");
+    assert!(!relay.may_go_on());
+    assert_eq!(site.process(true, false).fault().unwrap().code, "slot.moved");
+}
+
+#[test]
+fn what_is_seen_between_two_sessions_does_not_replace_what_was_seen_before() {
+    let (site, place) = (Site::new(), at("7", 1));
+    let relay = site.process(true, false);
+    let saw = |lsn| Remembering(Arc::clone(&relay)).saw(Lsn::from_wire(lsn));
+    let last = || site.process(true, false).last_place();
+    relay.note_reading(&place);
+    saw(900);
+    relay.note_session_end();
+    saw(50);
+    assert_eq!(last(), Some((place.clone(), Lsn::from_wire(900))));
+    relay.note_reading(&place);
+    assert_eq!(last(), Some((place, Lsn::from_wire(50))));
+}
+
+#[test]
+fn a_relay_that_has_not_seen_a_stop_does_not_take_it_away() {
+    let site = Site::new();
+    let (first, second) = (site.process(true, false), site.process(true, false));
+    first.keep(&moved());
+    first.note_halt(&moved());
+    second.note_reading(&at("7", 2));
+    assert!(!first.may_go_on());
+    assert_eq!(site.process(true, false).fault().unwrap().code, "slot.moved");
+    // AND a copy of another slot acknowledges nothing
+    let other = Site { slot: "another".to_owned(), ..site.clone() };
+    other.process(true, false).note_reading(&at("7", 1));
+    assert!(!first.may_go_on());
+}
+
+#[test]
+fn a_stop_that_was_found_is_not_acknowledged_before_the_relay_has_ended() {
+    let site = Site::new();
+    let relay = site.process(true, true);
+    relay.keep(&moved());
+    let next = site.process(true, true);
+    let fault = next.fault().unwrap();
+    next.keep_early(&fault);
+    assert_eq!(next.resume("token@host", "", None).unwrap_err().code, "resume.nothing");
+    next.keep(&fault);
+    assert_eq!(next.resume("token@host", "", None).unwrap().code, "slot.moved");
 }
 
 #[test]
@@ -372,7 +433,7 @@ fn a_stop_that_two_commands_acknowledge_counts_once() {
     relay.note_halt(&went_back);
     let (first, second) = (site.process(true, false), site.process(true, false));
     for command in [first, second] {
-        assert_eq!(command.resume("alice@host", "").unwrap().code, WENT_BACK);
+        assert_eq!(command.resume("alice@host", "", None).unwrap().code, WENT_BACK);
         assert_eq!(command.fault(), None);
     }
     assert!(relay.may_go_on());
@@ -478,7 +539,7 @@ fn a_breaker_that_the_file_keeps_is_acknowledged_in_the_topic_too() {
     // GIVEN that it is in the file, because the topic could not be written just then
     let held = site.process(true, true);
     held.state().standing = Some((stop, Place::StateFile));
-    held.resume("alice@host", "").unwrap();
+    held.resume("alice@host", "", None).unwrap();
     // THEN the topic does not have it either
     assert_eq!(site.find(&site.process(true, true), None).standing, []);
 }

@@ -11,7 +11,7 @@ use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicDescr
 use walrelay_core::sink::kafka::record;
 
 use super::cluster::{Request, Topic};
-use super::known_topics::KnownTopics;
+use super::known_topics::{KnownTopics, shows_change};
 use crate::broker::{Content, Record};
 use crate::life::Life;
 
@@ -167,11 +167,6 @@ fn given_back(message: &Message, partition: usize) -> record::Record {
         partition: message.asked.then_some(partition as i32),
         ..record::Record::default()
     }
-}
-
-/// Whether a relay knows by this failure that the topic is another one, or will be.
-fn shows_change(code: Code, asked: bool) -> bool {
-    code == Code::UnknownTopic || code == Code::UnknownPartition && asked
 }
 
 impl Client {

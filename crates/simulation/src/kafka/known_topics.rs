@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use walrelay_core::sink::kafka::Code;
+
 use super::client::Place;
 
 /// Each topic has a number, which is another one when it was created again.
@@ -30,4 +32,9 @@ impl KnownTopics {
     pub(super) fn forget(&mut self, topic: usize) {
         self.confirmed.retain(|place, _| place.0 != topic);
     }
+}
+
+/// Whether a relay knows by this failure that the topic is another one, or will be.
+pub(super) fn shows_change(code: Code, asked: bool) -> bool {
+    code == Code::UnknownTopic || code == Code::UnknownPartition && asked
 }

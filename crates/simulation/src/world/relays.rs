@@ -211,7 +211,7 @@ impl World {
         if stops.standing().is_none() {
             return true;
         }
-        let is_acknowledged = stops.resume("operator", "the gap is known").is_ok();
+        let is_acknowledged = stops.resume("operator", "the gap is known", None).is_ok();
         if is_acknowledged {
             self.gap_is_known();
         }

@@ -101,7 +101,11 @@ impl Memory {
         bytes.extend_from_slice(&hash(number, &text));
         bytes.extend_from_slice(&text);
         self.file.write_at(&bytes, place_of(number % 2))?;
-        self.file.sync()?;
+        if let Err(error) = self.file.sync() {
+            // What is kept elsewhere then must not stand here, too.
+            self.file.write_at(&[0; HEAD_BYTES], place_of(number % 2)).ok();
+            return Err(error);
+        }
         self.number = number;
         Ok(())
     }

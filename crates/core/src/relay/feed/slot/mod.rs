@@ -181,6 +181,7 @@ impl SlotFeed {
                 self.meters.count(Counter::Reconnect, 1);
             }
             self.connection = left;
+            self.stops.note_session_end();
         }
         self.replication.transactions.interrupt();
         self.catalog = None;
