@@ -1,4 +1,4 @@
-//! What a relay knows of the topics that the clients of its sink have met.
+//! The knowledge of a relay about the topics that the clients of its sink have met.
 
 use std::collections::BTreeMap;
 

@@ -249,6 +249,7 @@ fn confirms_from_before_a_close_open_nothing() {
 #[test]
 fn a_topic_is_known_to_be_another_also_after_its_partitions_were_forgotten() {
     let mut warmup = PartitionWarmup::default();
+    warmup.state(0, None);
     assert!(!warmup.is_another(0, 3));
     warmup.counted(0, 2, |_| 0);
     warmup.forget(0, std::iter::empty());
