@@ -137,7 +137,7 @@ pub(super) async fn resume(request: Request) -> Result<(String, Option<Stop>), A
         let mend = "take code and since from stop in /status";
         let no_time = || ApiError::bad_request(format!("{since} is no time"), BODY, mend);
         let since_unix_us = parse_rfc3339(&since).ok_or_else(no_time)?;
-        Ok(Stop { code, since_unix_us, ..Stop::default() })
+        Ok::<_, ApiError>(Stop { code, since_unix_us, ..Stop::default() })
     });
     Ok((reason(text)?, seen.transpose()?))
 }
