@@ -133,13 +133,17 @@ pub(super) async fn resume(request: Request) -> Result<(String, Option<Stop>), A
         since: Option<String>,
     }
     let ResumeBody { reason: text, code, since } = read(body(request).await?, BODY)?;
-    let seen = code.zip(since).map(|(code, since)| {
-        let mend = "take code and since from stop in /status";
-        let no_time = || ApiError::bad_request(format!("{since} is no time"), BODY, mend);
-        let since_unix_us = parse_rfc3339(&since).ok_or_else(no_time)?;
-        Ok::<_, ApiError>(Stop { code, since_unix_us, ..Stop::default() })
-    });
-    Ok((reason(text)?, seen.transpose()?))
+    let mend = "take code and since from stop in /status";
+    let seen = match (code, since) {
+        (None, None) => None,
+        (Some(code), Some(since)) => {
+            let no_time = || ApiError::bad_request(format!("{since} is no time"), BODY, mend);
+            let since_unix_us = parse_rfc3339(&since).ok_or_else(no_time)?;
+            Some(Stop { code, since_unix_us, ..Stop::default() })
+        }
+        _ => return Err(ApiError::bad_request("code and since belong together", BODY, mend)),
+    };
+    Ok((reason(text)?, seen))
 }
 
 /// A mistake must not act on everything.

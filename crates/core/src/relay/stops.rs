@@ -143,12 +143,12 @@ impl StandingStops {
             return;
         }
         let stop = Stop::of(fault, self.parts.clock.unix_us());
-        state.remembered.stop = Some(stop.clone());
+        let before = state.remembered.stop.replace(stop.clone());
         if state.write(&self.parts.source.slot) {
             state.tell_kept(&stop, Place::StateFile);
             (state.standing, state.is_early) = (Some((stop, Place::StateFile)), true);
         } else {
-            state.remembered.stop = None;
+            state.remembered.stop = before;
         }
     }
 
@@ -183,11 +183,11 @@ impl StandingStops {
             return Place::Topic;
         }
         if state.memory.is_some() {
-            state.remembered.stop = Some(stop.clone());
+            let before = state.remembered.stop.replace(stop.clone());
             if state.write(&self.parts.source.slot) {
                 return Place::StateFile;
             }
-            state.remembered.stop = None;
+            state.remembered.stop = before;
         }
         // The breaker's stop is written to such a topic all the same, where people may read it.
         let is_of_use = of_breaker || !state.topic_unreadable;
@@ -322,7 +322,7 @@ impl StandingStops {
             remembered.publication = publication;
             state.saw(wal_end);
         }
-        state.remembered.stop = None;
+        state.remembered.stop.take_if(|it| *it == stop);
         state.remembered.restores += u64::from(stop.code == WENT_BACK);
         let written = state.memory.is_none() || state.write(&self.parts.source.slot);
         if place == Place::StateFile && !written {
@@ -382,7 +382,10 @@ impl StandingStops {
 
     /// The dead-letter topic has a stop of this relay.
     pub fn found_in_topic(&self, stop: Stop) {
-        self.state().standing.get_or_insert((stop, Place::Topic));
+        let mut state = self.state();
+        if !state.has_known_stop() {
+            state.standing = Some((stop, Place::Topic));
+        }
     }
 
     /// Where the last process read the slot, and how far the WAL had come.
@@ -418,6 +421,7 @@ impl StandingStops {
         if state.memory.is_some() && (is_new || known != (&place.system_id, place.timeline)) {
             state.remembered.system_id.clone_from(&place.system_id);
             state.remembered.timeline = place.timeline;
+            state.take_stop_of_file(&self.parts.source.slot);
             state.write(&self.parts.source.slot);
         }
     }
@@ -448,7 +452,11 @@ impl State {
         let standing = self.standing.clone();
         self.take_over(found, slot);
         match kept {
-            Some(kept) if kept != *stop => Err(faults::stop_changed()),
+            Some(kept) if kept != *stop => {
+                // A relay that waits begins anew, and stops with that one.
+                self.resumed = self.halted.is_some();
+                Err(faults::stop_changed())
+            }
             None if was_kept => {
                 self.resumed = self.halted.is_some();
                 Ok(true)
@@ -470,7 +478,7 @@ impl State {
 
     /// The process that has waited begins anew.
     fn begin_anew(&mut self) {
-        (self.reads, self.unwritten, self.is_publication_unwritten) = (false, None, false);
+        (self.reads, self.unwritten) = (false, None);
         self.topic_unreadable = false;
         self.remember_last();
     }
@@ -481,12 +489,22 @@ impl State {
         tracing::info!(reason = stop.code, file, "the stop stands until it is acknowledged");
     }
 
+    /// Before a write that is not about a stop: one that another process has kept in the file, or acknowledged
+    /// there, stays so. A stop that this process has kept is judged where somebody acknowledges it.
+    fn take_stop_of_file(&mut self, slot: &str) {
+        if matches!(self.standing, Some((_, Place::StateFile))) {
+            return;
+        }
+        let newer = self.memory.as_mut().and_then(Memory::reload);
+        if let Some(newer) = newer.filter(|newer| newer.slot == slot) {
+            self.remembered.stop = newer.stop;
+            self.remembered.restores = self.remembered.restores.max(newer.restores);
+        }
+    }
+
     /// True when the file has what is remembered.
     fn write(&mut self, slot: &str) -> bool {
         let Some(memory) = &mut self.memory else { return false };
-        // A stop that another process has kept since stands until somebody acknowledges it.
-        let newer = memory.reload().filter(|newer| newer.slot == slot);
-        self.remembered.stop = self.remembered.stop.take().or(newer.and_then(|newer| newer.stop));
         slot.clone_into(&mut self.remembered.slot);
         let written = memory.write(&self.remembered);
         self.note(written.err())
@@ -518,6 +536,7 @@ impl PublicationKeeper for Remembering {
         // one ends sooner.
         state.is_publication_unwritten = !state.reads;
         if state.reads {
+            state.take_stop_of_file(&self.0.parts.source.slot);
             state.write(&self.0.parts.source.slot);
         }
     }

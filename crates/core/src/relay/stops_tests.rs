@@ -425,6 +425,33 @@ fn a_stop_that_was_found_is_not_acknowledged_before_the_relay_has_ended() {
 }
 
 #[test]
+fn a_stop_of_another_process_that_was_acknowledged_does_not_come_back() {
+    let site = Site::new();
+    let (first, second) = (site.process(true, false), site.process(true, false));
+    first.keep(&moved());
+    second.note_reading(&at("7", 2));
+    site.process(true, false).resume("alice@host", "", None).unwrap();
+    second.note_reading(&at("7", 3));
+    assert_eq!(site.process(true, false).standing(), None);
+}
+
+#[test]
+fn a_relay_that_waits_stops_with_what_another_process_has_kept_meanwhile() {
+    let site = Site::new();
+    // GIVEN one that waits because of a stop in the topic
+    let relay = site.process(true, true);
+    relay.keep(&breaker());
+    let shown = relay.note_halt(&breaker());
+    // WHEN another process keeps one in the file
+    site.process(true, false).keep(&moved());
+    let refused = relay.resume("alice@host", "", Some(&shown)).unwrap_err();
+    assert_eq!(refused.code, "resume.changed");
+    // THEN the relay begins anew with that one
+    assert!(relay.may_go_on());
+    assert_eq!(relay.fault().unwrap().code, "slot.moved");
+}
+
+#[test]
 fn a_stop_that_two_commands_acknowledge_counts_once() {
     let site = Site::new();
     let went_back = Fault { code: WENT_BACK, ..moved() };
