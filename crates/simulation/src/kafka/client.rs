@@ -1,10 +1,9 @@
 //! A client of the cluster: what librdkafka's threads do with the records that were handed over.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use walrelay_core::base::event::Sequence;
-use walrelay_core::base::lock::locked;
 use walrelay_core::base::random::Random;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicDescription, TopicId};
@@ -117,7 +116,7 @@ pub(super) struct Client {
     /// How many partitions each topic has, as far as it knows; none where there is no such topic.
     pub(super) counts: Vec<Option<usize>>,
     /// As far as its relay knows: it compares their ids from the first description on.
-    known: Arc<Mutex<KnownTopics>>,
+    known: KnownTopics,
     /// Topics that are others than before, as its relay will hear with the next answers.
     changed: Vec<usize>,
     /// Topics whose partitions it wants to know again.
@@ -187,7 +186,7 @@ impl Client {
             batch_bytes_max,
             cluster: None,
             counts: vec![None; topics.len()],
-            known: Arc::default(),
+            known: KnownTopics::default(),
             changed: Vec::new(),
             stale: vec![true; topics.len()],
             unassigned: topics.iter().map(|_| VecDeque::new()).collect(),
@@ -232,7 +231,7 @@ impl Client {
         partition: Option<i32>,
     ) {
         let place = partition.map(|partition| (topic, partition as usize));
-        let confirmed = place.and_then(|place| locked(&self.known).confirmed(place));
+        let confirmed = place.and_then(|place| self.known.confirmed(place));
         let message = Message { sequence, record, asked, confirmed };
         self.held += 1;
         match self.counts[topic] {
@@ -353,7 +352,7 @@ impl Client {
                     let sent = found.and_then(|index| self.sent.remove(index));
                     let Some(sent) = sent else { continue };
                     if outcome == Outcome::Stored {
-                        locked(&self.known).note_confirmed(sent.place, made);
+                        self.known.note_confirmed(sent.place, made);
                     }
                     self.answered(sent, outcome, now_us);
                 }
@@ -428,13 +427,6 @@ impl Client {
         }
     }
 
-    /// The clients of one sink tell their relay together.
-    pub(super) fn share<'a>(&mut self, mut others: impl Iterator<Item = &'a Client>) {
-        if let Some(other) = others.find(|it| (it.relay, it.sink) == (self.relay, self.sink)) {
-            self.known = Arc::clone(&other.known);
-        }
-    }
-
     /// How many records for this topic were sent and not answered.
     pub(super) fn unanswered(&self, topic: usize) -> u64 {
         let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
@@ -470,7 +462,7 @@ impl Client {
             let is_answered = !net.random.number().is_multiple_of(8);
             let described = |partitions| TopicDescription { topic: id, partitions, id: made };
             let answer = count.filter(|_| is_answered).map(described);
-            if answer.is_some() && locked(&self.known).note_described(topic, made) {
+            if answer.is_some() && self.known.note_described(topic, made) {
                 self.changed.push(topic);
             }
             self.answers.topics.extend(answer);
@@ -519,7 +511,7 @@ impl Client {
     }
 
     fn forget(&mut self, topic: usize) {
-        locked(&self.known).forget(topic);
+        self.known.forget(topic);
     }
 
     fn send(&mut self, net: &mut Net<'_>) {

@@ -184,7 +184,6 @@ impl Cluster {
         self.ids += 1;
         let id = self.ids;
         let mut client = Client::new(id, by, life, kind, batch_bytes_max, &self.topics);
-        client.share(self.clients.values());
         client.cluster = (!is_away && below(&mut self.random, 4) > 0).then_some(self.cluster);
         self.clients.insert(id, client);
         id

@@ -1,4 +1,4 @@
-//! The knowledge of a relay about the topics that the clients of its sink have met.
+//! The knowledge of a relay about the topics that one of its clients has met.
 
 use std::collections::BTreeMap;
 
