@@ -1,9 +1,10 @@
 //! How many dead letters are open, and when the oldest of them failed, for as long as a relay runs.
 //!
 //! The rule is that of [`super::fold`], in 20 to 40 bytes for an open dead
-//! letter, and as much again if it counts replays: a hash of 64 bits stands for its id, and partition and millisecond
-//! of the last record about it for the position of that record. Records of
-//! one partition are read in their order, so the one read later is later.
+//! letter, and as much again if it counts replays: a hash of 64 bits stands
+//! for its id, and partition and millisecond of the last record about it for
+//! the position of that record. Records of one partition are read in their
+//! order, so the one read later is later.
 //!
 //! At most [`RESOLVED_MAX`] resolved dead letters are remembered. Beyond
 //! [`KNOWN_MAX`] open ones further ones are only counted: one that is
@@ -63,6 +64,15 @@ fn hash_of(id: DeadLetterId) -> u64 {
     id.0[0]
 }
 
+/// A map that has become nearly empty gives its memory back.
+fn remove_from<T>(map: &mut HashMap<u64, T>, hash: u64) -> bool {
+    let removed = map.remove(&hash).is_some();
+    if removed && map.capacity() / 4 > map.len() {
+        map.shrink_to_fit();
+    }
+    removed
+}
+
 impl OpenDeadLetters {
     /// Applies the next record of the log.
     pub fn apply(&mut self, record: &LogRecord) -> Change {
@@ -75,15 +85,8 @@ impl OpenDeadLetters {
     }
 
     fn remove(&mut self, hash: u64) -> bool {
-        let removed = self.open.remove(&hash).is_some();
-        let counted = self.failed_after.remove(&hash).is_some();
-        if counted && self.failed_after.capacity() / 4 > self.failed_after.len() {
-            self.failed_after.shrink_to_fit();
-        }
-        if removed && self.open.capacity() / 4 > self.open.len() {
-            self.open.shrink_to_fit();
-        }
-        removed
+        remove_from(&mut self.failed_after, hash);
+        remove_from(&mut self.open, hash)
     }
 
     /// One of those that are only counted is resolved.

@@ -74,7 +74,8 @@ pub async fn watch(watch: SlotWatch) -> Fault {
     let mut ages = Ages::default();
     let mut is_logged = false;
     loop {
-        let error = match answer(&watch, sql::connect(&watch.settings.connection)).await {
+        // Why the slot is not read, and whether a login was refused.
+        let failed = match answer(&watch, sql::connect(&watch.settings.connection)).await {
             Ok(sql) if is_elsewhere(&watch, &sql) => {
                 show_unknown(&watch);
                 if !std::mem::replace(&mut is_logged, true) {
@@ -98,27 +99,23 @@ pub async fn watch(watch: SlotWatch) -> Fault {
                 if began.elapsed() > watch.settings.reconnect_cap {
                     backoff.succeeded();
                 }
-                let error = match observed {
+                let failed = match observed {
                     Ok(Some(fault)) => return fault,
                     Ok(None) => None,
-                    Err(error) if is_refused && is_stop_of_stream(&watch.sightings, &error) => {
-                        (watch.stopping)();
-                        None
-                    }
-                    Err(error) => Some(error),
+                    Err(error) => Some((error, is_refused)),
                 };
                 show_unknown(&watch);
-                error
+                failed
             }
-            Err(error) if is_stop_of_stream(&watch.sightings, &error) => {
-                (watch.stopping)();
-                None
-            }
-            Err(error) => Some(error),
+            Err(error) => Some((error, true)),
         };
         let delay = backoff.next_delay();
-        if let Some(error) = error {
-            log_unread(&watch, &error, delay);
+        match failed {
+            Some((error, true)) if is_stop_of_stream(&watch.sightings, &error) => {
+                (watch.stopping)();
+            }
+            Some((error, _)) => log_unread(&watch, &error, delay),
+            None => {}
         }
         tokio::time::sleep(delay).await;
     }

@@ -131,7 +131,7 @@ fn server(
         ),
         "55000"
             if error.routine == "CheckLogicalDecodingRequirements"
-                || is_over_wal_level("55000", &error.message) =>
+                || is_over_wal_level(&error.sqlstate, &error.message) =>
         {
             ("source.wal-level", SET_WAL_LEVEL.into())
         }

@@ -2,6 +2,19 @@
 
 use super::*;
 
+fn write_refused(exchange: &str) -> String {
+    format!(
+        "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '/' refused for user 'u'"
+    )
+}
+
+/// Gives the same answer to each question, until no other one is asked.
+fn answer_questions(fixture: &mut Fixture, existence: Existence) {
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(existence)));
+    }
+}
+
 #[test]
 fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     let mut fixture = Fixture::new();
@@ -33,9 +46,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     fixture.publisher.unconfirmed.unanswered(1);
     fixture.publisher.publish(3, empty_message("x", "k", "3"));
     fixture.advance();
-    while fixture.publisher.exchanges.asked_at().is_some() {
-        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
-    }
+    answer_questions(&mut fixture, Existence::Hidden);
     let reports = fixture.publisher.reports();
     assert_eq!(failed(&reports), [(3, fault::NO_EXCHANGE, Disposition::Delayed)]);
     assert!(fixture.sent().is_empty());
@@ -43,9 +54,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     fixture.now = tried_at + DOUBTFUL_BESIDE_UNANSWERED_EVERY;
     fixture.publisher.retry(3);
     fixture.advance();
-    while fixture.publisher.exchanges.asked_at().is_some() {
-        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
-    }
+    answer_questions(&mut fixture, Existence::Hidden);
     assert_eq!(fixture.sent(), ["3"]);
 }
 
@@ -54,8 +63,7 @@ fn a_place_that_is_refused_fails_at_once_and_is_tried_alone_later() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
     assert_eq!(fixture.sent(), ["1"]);
-    let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
-    let reports = fixture.close(403, text);
+    let reports = fixture.close(403, &write_refused("e"));
     let class = "rabbitmq.access-refused";
     assert_eq!((failed(&reports), reports.len()), (vec![(1, class, Disposition::Transient)], 1));
     fixture.now = fixture.publisher.wake_at().unwrap();
@@ -79,8 +87,7 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
     // GIVEN on a new connection an event for a place that was refused a while ago, and one for another
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
-    let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
-    fixture.close(403, text);
+    fixture.close(403, &write_refused("e"));
     fixture.sent();
     fixture.pass(3 * SECOND);
     let message = |exchange, id: &str| empty_message(exchange, "k", id);
@@ -95,9 +102,7 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
     // WHEN it has waited for long THEN no others are sent before it
     fixture.publisher.publish(4, empty_message("f", "k", "4"));
     assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(3)));
-    while fixture.publisher.exchanges.asked_at().is_some() {
-        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    }
+    answer_questions(&mut fixture, Existence::There);
     assert_eq!(fixture.sent(), ["2"]);
 }
 
@@ -136,12 +141,7 @@ fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
 fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
-    let refused = |exchange: &str| {
-        format!(
-            "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '/' refused for user 'u'"
-        )
-    };
-    fixture.close(403, &refused("e"));
+    fixture.close(403, &write_refused("e"));
     fixture.sent();
     fixture.now += 2 * SECOND;
     fixture.publisher.retry(1);
@@ -160,7 +160,7 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
         if tried {
             break;
         }
-        fixture.close(403, &refused(&exchange));
+        fixture.close(403, &write_refused(&exchange));
     }
     // THEN the event that was refused has its turn
     assert!(tried);
@@ -170,11 +170,6 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
 #[test]
 fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
     let mut fixture = Fixture::connected();
-    let text = |exchange: &str| {
-        format!(
-            "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '/' refused for user 'u'"
-        )
-    };
     // GIVEN two events, of which that with the higher sequence was refused first
     for (sequence, exchange) in [(2, "y"), (1, "x")] {
         let message = empty_message(exchange, "k", &sequence.to_string());
@@ -182,7 +177,7 @@ fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
         fixture.advance();
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
         assert_eq!(fixture.sent(), [sequence.to_string()]);
-        fixture.close(403, &text(exchange));
+        fixture.close(403, &write_refused(exchange));
         fixture.pass(SECOND / 2);
         fixture.connect(&[CHANNEL], 1);
     }
@@ -191,15 +186,11 @@ fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
     fixture.publisher.retry(1);
     fixture.publisher.retry(2);
     fixture.advance();
-    while fixture.publisher.exchanges.asked_at().is_some() {
-        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
-    }
+    answer_questions(&mut fixture, Existence::Hidden);
     // THEN the place that may be well again since does not wait for the other
     assert_eq!(fixture.sent(), ["2"]);
     assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(2)));
-    while fixture.publisher.exchanges.asked_at().is_some() {
-        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
-    }
+    answer_questions(&mut fixture, Existence::Hidden);
     assert_eq!(fixture.sent(), ["1"]);
 }
 
@@ -207,8 +198,7 @@ fn of_two_places_the_one_that_was_refused_longer_ago_is_tried_first() {
 fn a_place_that_answers_in_any_way_ends_no_connection_any_more() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
-    let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
-    fixture.close(403, text);
+    fixture.close(403, &write_refused("e"));
     fixture.sent();
     fixture.pass(3 * SECOND);
     fixture.connect(&[CHANNEL], 1);
