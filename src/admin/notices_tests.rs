@@ -100,9 +100,12 @@ fn a_status_is_sent_when_it_is_news() {
     let mut stage = stage("status");
     let down = |ms| health(HealthState::Blocked, Some(StateReason::SinkDown(ms)));
     let sent = stage.look_with(&down(0), "kafka:9092: refused", 0).unwrap();
-    assert!(sent.ends_with("blocked: broker unreachable for 0 s (kafka:9092: refused)"), "{sent}");
+    assert!(
+        sent.ends_with("blocked: the sink has taken no event for 0 s (kafka:9092: refused)"),
+        "{sent}"
+    );
     let sent = stage.look(&down(1_000), 1_000).unwrap();
-    assert_eq!(sent, "STATUS=blocked: broker unreachable for 1 s");
+    assert_eq!(sent, "STATUS=blocked: the sink has taken no event for 1 s");
     assert_eq!(stage.look(&down(1_000), 1_500), None);
     // GIVEN a service manager that is away for a moment THEN it is told everything again
     let unread = std::mem::replace(&mut stage.socket, UnixDatagram::unbound().unwrap());

@@ -147,7 +147,10 @@ fn readiness_follows_the_facts_and_tells_its_reasons() {
     assert_eq!(get(stage.addr, "/readyz"), (200, "ready\n".into()));
     stage.recorder.pass(&Pass { sink_reachable: false, ..streaming() }, 1_000);
     stage.now_ms.store(5_000, Ordering::Relaxed);
-    assert_eq!(get(stage.addr, "/readyz"), (503, "sink_down: broker unreachable for 4 s\n".into()));
+    assert_eq!(
+        get(stage.addr, "/readyz"),
+        (503, "sink_down: the sink has taken no event for 4 s\n".into())
+    );
     assert_eq!(get(stage.addr, "/livez"), (200, "live\n".into()));
 }
 
@@ -166,7 +169,7 @@ fn a_relay_that_stands_by_is_well_for_those_who_say_so_unless_its_broker_is_away
     assert_eq!((&body["standby"], &body["ready"]), (&true.into(), &false.into()));
     stage.recorder.pass(&Pass { sink_reachable: false, ..standby }, 40_000);
     let (code, body) = get(stage.addr, "/readyz?standby=ok");
-    assert_eq!((code, body.as_str()), (503, "sink_down: broker unreachable for 0 s\n"));
+    assert_eq!((code, body.as_str()), (503, "sink_down: the sink has taken no event for 0 s\n"));
     // Whoever streams is judged as ever.
     stage.recorder.pass(&streaming(), 40_000);
     assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "ready\n".into()));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -10,8 +10,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::threads::{ReceivedSignals, RunContext, Running, outcome_of, panicked};
+use crate::admin;
 use crate::base::error::Fault;
-use crate::base::host;
+use crate::base::lock::locked;
 use crate::base::random;
 use crate::base::runtime;
 use crate::config::Config;
@@ -23,7 +24,7 @@ use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::live_claims::LiveClaims;
-use crate::polling::lock_wait;
+use crate::polling::lock_wait::{LOOK_EVERY, LockWait};
 use crate::polling::locked_verdicts::LockedVerdicts;
 use crate::polling::maintenance::{self, Maintenance};
 use crate::polling::renewal;
@@ -92,7 +93,7 @@ pub(super) fn run(
         statements,
         // Rows are in memory twice: here, and in the sink.
         bytes_max: (config.delivery.window_bytes_max / (2 * polling.workers)).max(1),
-        process: process_name(),
+        process: worker::process_name(),
         batches: batch_sender,
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
         open: AtomicBool::default(),
@@ -103,6 +104,7 @@ pub(super) fn run(
         claims: AtomicU64::default(),
         settled: Notify::new(),
         locked,
+        lock_wait: lock_wait(config, polling, context),
         stop: stopped,
     });
     let workers = Workers::new(Arc::clone(&shared), batches, late_sender);
@@ -134,6 +136,15 @@ pub(super) fn run(
     let slot = &config.source.slot;
     tracing::info!(slot, "nothing is left for polling: the slot delivers this table now");
     Ok(())
+}
+
+/// Waits of the workers for the table, which `/status` shows.
+fn lock_wait(config: &Config, polling: &PollingSettings, context: &RunContext) -> LockWait {
+    let facts = Arc::clone(&context.facts);
+    // No statement waits for as long as the lease.
+    let look_every = LOOK_EVERY.min(polling.lease / 3);
+    let report = move |sentence: &str| facts.set_lock_wait(sentence);
+    LockWait::new(&config.source.connection, look_every, report)
 }
 
 /// Waits until the loop has ended and its verdicts are written.
@@ -203,17 +214,19 @@ async fn prepare(
     let sql = connect(config).await?;
     let pid = session_pid(&sql.client).await;
     let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
-    // A process that waits for a lock is no process that hangs.
-    let mut recorder = context.facts.recorder(context.now_ms());
-    let report = |sentence: &str| {
-        recorder.note(sentence);
-        recorder.phase(Phase::Starting, context.now_ms());
+    let (facts, clock) = (Arc::clone(&context.facts), admin::clock_since(context.origin));
+    let recorder = Mutex::new(facts.recorder(clock()));
+    let report = move |sentence: &str| {
+        facts.set_lock_wait(sentence);
+        // A process that waits for a lock is no process that hangs.
+        locked(&recorder).phase(Phase::Starting, clock());
     };
+    let lock_wait = LockWait::new(&config.source.connection, LOOK_EVERY, report);
     let prepared = tokio::select! {
         prepared = inspect(&sql, config, polling, &context.system) => prepared,
-        never = lock_wait::explain(&config.source.connection, pid, report) => match never {},
+        never = lock_wait.explain(pid) => match never {},
     };
-    recorder.note("");
+    lock_wait.end();
     prepared
 }
 
@@ -248,10 +261,4 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
             Err(_) => tokio::time::sleep(backoff.next_delay()).await,
         }
     }
-}
-
-/// The name of this process in the table.
-fn process_name() -> String {
-    let began = crate::base::clock::unix_now_us() / 1000;
-    format!("{}:{}:{began:x}", host::name(), std::process::id())
 }

@@ -15,6 +15,7 @@ use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
+use crate::base::stop_requests::{StopRequest, StopRequests};
 use crate::base::{host, log, os_ffi, runtime};
 use crate::config::Config;
 use crate::dead_letter::destinations::Destinations;
@@ -212,8 +213,7 @@ pub(super) struct ReceivedSignals<'a> {
     hangup: Signal,
     on_hangup: &'a dyn Fn(),
     service_manager: &'a ServiceManager,
-    /// One has asked to stop.
-    has_asked: bool,
+    requests: StopRequests,
 }
 
 impl<'a> ReceivedSignals<'a> {
@@ -228,7 +228,7 @@ impl<'a> ReceivedSignals<'a> {
             hangup: listen(SignalKind::hangup(), "SIGHUP")?,
             on_hangup,
             service_manager: &context.service_manager,
-            has_asked: false,
+            requests: StopRequests::default(),
         })
     }
 
@@ -248,18 +248,23 @@ impl<'a> ReceivedSignals<'a> {
     /// Lets the loop end for this signal; the second one ends the process at once. The loop may be ending
     /// already, because of a fault.
     pub(super) fn stop(&mut self, flags: &StopFlags, signal: &str) {
-        if std::mem::replace(&mut self.has_asked, true) {
-            tracing::warn!(
-                code = "run.stopped-at-once",
-                signal,
-                "second signal: stopping at once, unconfirmed events will be published again"
-            );
-            log::write_last_counts();
-            log::flush();
-            os_ffi::exit(Exit::Failed as u8);
+        match self.requests.receive(Instant::now()) {
+            StopRequest::First => {
+                flags.stop.store(true, Ordering::Relaxed);
+                tracing::info!(signal, "stopping: settling what is in flight");
+            }
+            StopRequest::Repeated => {}
+            StopRequest::Second => {
+                tracing::warn!(
+                    code = "run.stopped-at-once",
+                    signal,
+                    "second signal: stopping at once, unconfirmed events will be published again"
+                );
+                log::write_last_counts();
+                log::flush();
+                os_ffi::exit(Exit::Failed as u8);
+            }
         }
-        flags.stop.store(true, Ordering::Relaxed);
-        tracing::info!(signal, "stopping: settling what is in flight");
     }
 }
 

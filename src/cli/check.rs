@@ -29,6 +29,7 @@ use crate::doctor::polled_table::{self, PolledTableReport};
 use crate::doctor::publication_age;
 use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::polling::handover;
+use crate::polling::lock_wait;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
@@ -155,7 +156,10 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
         let client = &sql.client;
         let mut seen = None;
         let mut findings = match &config.polling {
-            Some(polling) => inspect_polled(client, settings, polling).await?,
+            Some(polling) => {
+                let inspecting = Box::pin(inspect_polled(client, settings, polling));
+                lock_wait::with_explanation(&settings.connection, client, inspecting).await?
+            }
             None => inspect(client, settings, &mut seen).await?,
         };
         findings.extend(unsafe_link(sql.link, &sql.server));

@@ -307,7 +307,7 @@ fn not_made(error: &Error, outbox: &OutboxTable) -> Fault {
         Exit::Source,
         "init.permission",
         format!("this role may not make outbox table {outbox}: {}", message_of(error)),
-        "",
+        "source.url",
         format!(
             "run walrelay init with a role that may CREATE in schema {schema} (GRANT CREATE ON SCHEMA {} TO …;), or as that \
              role: psql -f sql/polling.sql; walrelay init --sql prints that file",

@@ -6,7 +6,7 @@
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::Registry;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 
@@ -14,7 +14,10 @@ use super::args::LogFormat;
 use super::output::{is_coloured, put};
 use crate::base::error::{Exit, Fault};
 use crate::base::log::{self, AUDIT, LogStream, Style};
-use crate::config::{self, BrokerConfig, Config, Effective, Loaded, LogSettings, Request};
+use crate::base::settings::kind::TextRule;
+use crate::config::{
+    self, BrokerConfig, Config, Effective, LOG_FILTER, Loaded, LogSettings, Request,
+};
 
 const DEFAULT_LEVEL: &str = "info";
 const LEVEL_FLAG: &str = "--log, WALRELAY_LOG or RUST_LOG";
@@ -177,24 +180,12 @@ fn start(options: LogOptions<'_>) -> Result<LevelSwitch, Fault> {
 }
 
 fn filter(level: &str, place: &str) -> Result<Targets, Fault> {
-    // Anything else would become part of a target that no line has.
-    let is_known = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
-    let parsed = match level.chars().find(|c| !is_known(*c)) {
-        Some(c) => Err(format!("it cannot hold {c:?}")),
-        None if level.split(',').any(str::is_empty) => Err("a part of it is empty".to_owned()),
-        // Audit lines are written at every level.
-        None => {
-            format!("{level},{AUDIT}=info").parse().map_err(|error: ParseError| error.to_string())
-        }
-    };
-    parsed.map_err(|error| {
-        Fault::new(
-            Exit::Usage,
-            "config.bad-value",
-            format!("{level:?} is no log filter: {error}"),
-            place,
-            "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
-        )
+    let TextRule { wanted, holds, .. } = LOG_FILTER;
+    // Audit lines are written at every level.
+    let parsed = format!("{level},{AUDIT}=info").parse::<Targets>().ok();
+    parsed.filter(|_| holds(level)).ok_or_else(|| {
+        let (what, mend) = (format!("{level:?} is not {wanted}"), format!("write {wanted}"));
+        Fault::new(Exit::Usage, "config.bad-value", what, place, mend)
     })
 }
 

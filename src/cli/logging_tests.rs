@@ -32,8 +32,14 @@ fn audit_lines_are_written_however_quiet_the_rest_is_and_can_be_recognised() {
 
 #[test]
 fn levels_and_filters_are_understood() {
-    assert!(filter("debug", "test").is_ok() && filter("warn,walrelay=trace", "test").is_ok());
-    for bad in ["walrelay=loud", "walrelay[span]=debug", "info, walrelay=debug", "info,", ""] {
+    for good in ["debug", "OFF", "warn,walrelay=trace", "walrelay::cli=debug,info", "info,walrelay"]
+    {
+        assert!(filter(good, "test").is_ok(), "{good}");
+    }
+    // THEN a word that is no level is not taken for a target that no line has
+    let words = ["warning", "verbose", "info,warning", "verbose=", "walrelay=loud"];
+    let others = ["walrelay[span]=debug", "info, walrelay=debug", "a=b=info", "info,", ""];
+    for bad in words.into_iter().chain(others) {
         let fault = filter(bad, "test").unwrap_err();
         assert_eq!((fault.exit, fault.code), (Exit::Usage, "config.bad-value"), "{bad}");
     }

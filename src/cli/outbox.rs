@@ -20,6 +20,7 @@ use crate::doctor::{polled_table, source as source_doctor};
 use crate::outbox::settings::{OutboxTable, POLLED_KEY, POLLED_TOPIC};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
 use crate::polling::handover::{self, TableHandover};
+use crate::polling::lock_wait;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
@@ -33,12 +34,15 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(config: &Config, action: &OutboxAction) -> Result<Exit, Fault> {
     let polling = config.polling.as_ref().ok_or_else(not_polling)?;
-    let client = check::connect(&config.source).await?;
-    match action {
-        OutboxAction::List(args) => list(config, polling, &client, args).await,
-        OutboxAction::Retry(args) => retry(config, polling, &client, args).await,
-        OutboxAction::Handover(args) => handover(config, polling, &client, args).await,
-    }
+    let client = &check::connect(&config.source).await?;
+    let done = Box::pin(async {
+        match action {
+            OutboxAction::List(args) => list(config, polling, client, args).await,
+            OutboxAction::Retry(args) => retry(config, polling, client, args).await,
+            OutboxAction::Handover(args) => handover(config, polling, client, args).await,
+        }
+    });
+    lock_wait::with_explanation(&config.source.connection, client, done).await
 }
 
 fn not_polling() -> Fault {
@@ -151,6 +155,7 @@ async fn retry(
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
     let rows = AdminRows::open(client, polled_outbox(&config.source)?, polling).await?;
     let dry_run = args.dry_run.dry_run;
+    let absent = rows.absent_ids(client, &which).await?;
     let count = if dry_run {
         refuse_handed_over(client, &config.source, &statements).await?;
         rows.count_failed(client, &which).await?
@@ -164,6 +169,9 @@ async fn retry(
         || told.line + "\n",
     )?;
     told.notes.iter().for_each(|note| print_note(note));
+    if !absent.is_empty() {
+        print_note(&format!("no failed row has one of these ids: {}", absent.join(", ")));
+    }
     let wanted = args.ids.iter().collect::<BTreeSet<_>>().len() as u64;
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
 }
@@ -250,6 +258,11 @@ async fn handover(
     let slot = &config.source.slot;
     let format = args.output.format();
     let exists = is_handed_over(client, &config.source, &statements).await?;
+    let handover = TableHandover { source: &config.source, polling, statements: &statements };
+    if !exists {
+        polled_table::refuse_other_default(client, &config.source, polling).await?;
+        handover.check(client).await?;
+    }
     let say = |text: String| {
         if format == OutputFormat::Text {
             print_line(&text);
@@ -264,7 +277,6 @@ async fn handover(
     } else {
         make_publication(config, polling, client, format).await?;
         say("dividing the rows; this waits for open transactions to end".to_owned());
-        let handover = TableHandover { source: &config.source, statements: &statements };
         marked = handover.run(client).await?;
         say(format!("+ created slot {slot}: it delivers what commits from now on"));
         let verb = if marked == 1 { "is" } else { "are" };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tokio_postgres::Client;
 
 use super::args::{OutputFormat, SlotAction, YesArg};
 use super::check::connect;
@@ -19,7 +18,6 @@ use crate::source::slot;
 use crate::source::slot_state::{field_lines, slot_state};
 
 pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fault> {
-    let name = &config.source.slot;
     if config.polling.is_some() && matches!(action, SlotAction::Create { .. }) {
         return Err(Fault::new(
             Exit::Usage,
@@ -36,9 +34,7 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
         SlotAction::Drop { yes, dry_run, output, .. } => {
             drop(config, *yes, dry_run.dry_run, output.format()).await
         }
-        SlotAction::Show { output, .. } => {
-            show(&connect(&config.source).await?, name, output.format()).await
-        }
+        SlotAction::Show { output, .. } => show(config, output.format()).await,
     }
 }
 
@@ -95,14 +91,30 @@ async fn drop(
     })
 }
 
-async fn show(client: &Client, name: &str, format: OutputFormat) -> Result<Exit, Fault> {
+async fn show(config: &Config, format: OutputFormat) -> Result<Exit, Fault> {
+    let name = &config.source.slot;
+    let client = &connect(&config.source).await?;
     let refused = |error| slot_refused(&error, name, &[]);
     let state = slot_state(client, name).await.map_err(refused)?;
-    let mut fields = state.fields().ok_or_else(|| slot_missing(name))?;
+    let mut fields = state.fields().ok_or_else(|| match config.polling {
+        Some(_) => not_handed_over(name),
+        None => slot_missing(name),
+    })?;
     let oldest = oldest_transaction(client).await.map_err(refused)?;
     fields.push(("oldest_transaction", json!(oldest.map(|oldest| oldest.summary()))));
     match format {
         OutputFormat::Text => print(&field_lines(fields)),
         _ => print_json(&fields.into_iter().collect::<BTreeMap<_, _>>()),
     }
+}
+
+/// A table that is polled has no slot before its handover.
+fn not_handed_over(name: &str) -> Fault {
+    Fault::new(
+        Exit::Slot,
+        "slot.missing",
+        format!("there is no slot {name}: polling needs none"),
+        "source.mode = \"polling\"",
+        "walrelay outbox handover makes it, and moves the table to it",
+    )
 }

@@ -22,11 +22,11 @@ fn a_command_that_uses_the_broker_alone_needs_its_section_only() {
 
 #[test]
 fn what_is_wrong_with_the_broker_is_reported_alone() {
-    let faults =
-        broker_of("[delivery]\nbackoff_base = \"x\"\n[source]\nslot = \"Not One\"\n").unwrap_err();
+    let text = "[delivery]\nbackoff_base = \"x\"\n[source]\nslot = \"Not One\"\n[log]\nlevel = \"warning\"\n";
+    let faults = broker_of(text).unwrap_err();
     let whats = faults.iter().map(|fault| fault.what.split(": ").next().unwrap());
     let whats: BTreeSet<&str> = whats.collect();
-    assert_eq!(whats, ["delivery.backoff_base", "sink.kafka.brokers"].into());
+    assert_eq!(whats, ["delivery.backoff_base", "log.level", "sink.kafka.brokers"].into());
     // A key that does not exist is a mistake wherever it stands.
     let faults = broker_of(&format!("[source]\nslto = \"s\"\n{BROKER}")).unwrap_err();
     assert_eq!(faults[0].code, "config.unknown-key");

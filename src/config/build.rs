@@ -7,7 +7,7 @@ use super::sections::{
 };
 use super::{check, missing};
 use crate::base::secret::Secret;
-use crate::base::settings::Visit;
+use crate::base::settings::{Origin, Problem, Visit};
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::OutboxTable;
@@ -89,6 +89,13 @@ pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
             Some(info)
         }
         Err(error) => {
+            if let ConnInfoError::Variable(name, ..) = &error {
+                let origin = Origin::Variable(name.clone());
+                let mend = format!("unset {name}, or set it to what is supported");
+                let problem = Problem::new(&origin, "config.bad-value", error.to_string(), mend);
+                visit.tree.problems.push(problem);
+                return None;
+            }
             let mend = match error {
                 ConnInfoError::Passfile(_) => {
                     "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"

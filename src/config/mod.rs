@@ -36,8 +36,8 @@ pub use build::{BrokerConfig, Config};
 pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
-pub(crate) use sections::token_fault;
 pub use sections::{AdminSettings, LogSettings};
+pub(crate) use sections::{LOG_FILTER, token_fault};
 pub use show::{show, show_json};
 
 /// The configuration files if none is named; the first that exists is read.

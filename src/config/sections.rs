@@ -4,8 +4,10 @@
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
+use tracing_subscriber::filter::LevelFilter;
+
 use crate::base::secret::Secret;
-use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME};
+use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME, TextRule};
 use crate::base::settings::visit::{KnownKey, known_keys};
 use crate::base::settings::{
     Choice, Field, Key, Path, Row, Settings, Visit, choice, flattened, optional_section, secret,
@@ -32,12 +34,32 @@ settings! {
     }
 }
 
+/// The level of the log, or levels by target.
+pub(crate) const LOG_FILTER: TextRule = TextRule {
+    pattern: FILLED.pattern,
+    wanted: "one of error, warn, info, debug, trace and off, or a filter as in info,walrelay=debug",
+    holds: |text| text.split(',').all(is_level),
+};
+
+/// Whether a part of a filter is `LEVEL`, `TARGET=LEVEL`, or a target of this program alone. For `tracing` any
+/// other word or character belongs to the name of a target, which may be a misspelt level, and an empty level is
+/// `error`.
+fn is_level(part: &str) -> bool {
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "_:-".contains(c);
+    let is_target = |text: &str| text.chars().all(is_known);
+    let is_level = |text: &str| !text.is_empty() && text.parse::<LevelFilter>().is_ok();
+    match part.split_once('=') {
+        Some((target, level)) => is_target(target) && is_level(level),
+        None => is_level(part) || part.starts_with("walrelay") && is_target(part),
+    }
+}
+
 settings! {
     #[derive(Clone, Debug)]
     pub struct LogSettings {
         /// Level or filter of the log, as in `debug` or `info,walrelay=trace`; `--log`,
         /// `WALRELAY_LOG` and `RUST_LOG` take precedence over it, in this order. `run` reads it again at SIGHUP.
-        pub level: Option<String> = text(FILLED).or_none("`info`"),
+        pub level: Option<String> = text(LOG_FILTER).or_none("`info`"),
     }
 }
 

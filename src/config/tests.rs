@@ -4,10 +4,10 @@ mod broker;
 mod documents;
 #[path = "libraries_tests.rs"]
 mod libraries;
-#[path = "opentelemetry_tests.rs"]
-mod opentelemetry_variables;
 #[path = "places_tests.rs"]
 mod places;
+#[path = "variables_tests.rs"]
+mod variables;
 
 use std::any::Any;
 use std::collections::BTreeSet;

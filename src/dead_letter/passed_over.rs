@@ -12,6 +12,10 @@ impl PassedOver {
         self.0[why as usize] += 1;
     }
 
+    pub(super) fn count(&self, why: NotReplayable) -> usize {
+        self.0[why as usize]
+    }
+
     pub(super) fn total(&self) -> usize {
         self.0.iter().sum()
     }
@@ -28,6 +32,9 @@ impl PassedOver {
             NotReplayable::Incomplete => format!(
                 "{count} never became events, have lost headers, or their key, id, topic or type is cut"
             ),
+            NotReplayable::Nameless => {
+                format!("{count} have no id, without which their consumer gives them up again")
+            }
             NotReplayable::Misrouted => {
                 format!("{count} would be published to the dead-letter topic itself")
             }

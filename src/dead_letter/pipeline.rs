@@ -38,7 +38,8 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 /// The code of a fault: a record cannot be written.
 pub(super) const UNWRITABLE: &str = "dead-letter.unwritable";
 const CHECK: &str = "walrelay check";
-const AGAIN: &str = "walrelay dlq replay: what was delivered is resolved, the rest is still open";
+const AGAIN: &str =
+    "run the same command again: what was delivered is resolved, the rest is still open";
 
 type Publish = fn(&mut dyn Sink, Sequence, &Outbound<'_>) -> Result<(), PublishError>;
 
@@ -358,7 +359,9 @@ impl<'a> Pipeline<'a> {
         if std::mem::replace(&mut self.has_inspected, true) {
             return None;
         }
-        let required = Requirements { topics: vec![topic.clone()], ..Requirements::default() };
+        // A row has led to it.
+        let (topics, from_rows) = (vec![topic.clone()], vec![topic.clone()]);
+        let required = Requirements { topics, from_rows, ..Requirements::default() };
         let found = self.inspect(&required);
         // It also names what is wrong with the topics of the configuration.
         let own = format!("topic {topic} ");
@@ -366,7 +369,7 @@ impl<'a> Pipeline<'a> {
             |it: &&Fault| !it.place.starts_with("topic ") || it.place.starts_with(&own);
         let fault = faults(&found).find(is_about_it)?.clone();
         self.stuck_topic = Some(topic);
-        Some(Fault { mend: format!("{}\nthen: {AGAIN}", fault.mend), ..fault })
+        Some(Fault { mend: format!("{}\nthen {AGAIN}", fault.mend), ..fault })
     }
 
     /// Asks the broker. It may take long to answer, so the sinks are polled meanwhile.
@@ -400,7 +403,7 @@ impl<'a> Pipeline<'a> {
         let what = format!(
             "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"
         );
-        let mend = format!("{CHECK}\nthen: {AGAIN}");
+        let mend = format!("{CHECK}\nthen {AGAIN}");
         Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", mend)
     }
 
@@ -417,7 +420,7 @@ impl<'a> Pipeline<'a> {
             Some(failure) => (
                 format!("event {id} was refused again ({}): {}", failure.class, failure.reason),
                 failure.subject,
-                format!("{}\nthen: {AGAIN}", failure.mend),
+                format!("{}\nthen {AGAIN}", failure.mend),
             ),
             None => (
                 format!("event {id} was refused again, perhaps because of others"),

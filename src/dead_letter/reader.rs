@@ -113,10 +113,13 @@ impl<'a> DeadLetterTopic<'a> {
     }
 }
 
+/// The code of a fault: a person has stopped the command.
+pub(super) const INTERRUPTED: &str = "dead-letter.interrupted";
+
 /// The fault of a command that a person has stopped.
 pub(super) fn interrupted(what: &str) -> Fault {
     let mend = "run it again for the rest";
-    Fault::new(Exit::Failed, "dead-letter.interrupted", format!("stopped; {what}"), "", mend)
+    Fault::new(Exit::Failed, INTERRUPTED, format!("stopped; {what}"), "", mend)
 }
 
 /// The code of a fault: a reading is larger than the relay may hold.

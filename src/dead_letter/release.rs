@@ -214,7 +214,7 @@ fn check_none_open(
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "walrelay dlq replay --key={key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key={key} --force"
+            "replay or discard them: walrelay dlq replay --key={key}\nthen release the key: walrelay dlq release --key={key}\nor release it now, whatever the order: walrelay dlq release --key={key} --force"
         ),
     ))
 }

@@ -22,11 +22,12 @@ use super::owner::slot_of;
 use super::passed_over::PassedOver;
 use super::pipeline::{Pipeline, UNWRITABLE};
 use super::rate::{Rate, RateLimiter};
-use super::reader::{DeadLetterTopic, LogReader, interrupted};
+use super::reader::{DeadLetterTopic, INTERRUPTED, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::{ReplayGuard, TWO_REPLAYS};
 use super::writer::{KeyHash, service_of};
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::random;
 use crate::base::text::escaped;
 use crate::sink::PublishError;
@@ -245,15 +246,7 @@ impl<'a> Replay<'a> {
     fn step(&mut self, now: Moment, progress: &mut ReplayProgress) -> bool {
         let is_stopped = self.topic.stop.load(Ordering::Relaxed);
         if is_stopped && !self.is_done() {
-            let ReplayProgress { done, matched, .. } = *progress;
-            let (left, more) = (matched.saturating_sub(done), self.pipeline.unresolved());
-            let what = match self.job.action {
-                ReplayAction::Release => {
-                    format!("{done} of {matched} keys were released, and {more} more may have been")
-                }
-                _ => format!("{done} dead letters are resolved, some {left} are left"),
-            };
-            self.halt(interrupted(&what), now);
+            self.halt(interrupted(""), now);
         }
         if let Err(fault) = self.read_tail(now) {
             if fault.code == TWO_REPLAYS {
@@ -282,8 +275,15 @@ impl<'a> Replay<'a> {
             None => {}
         }
         let is_empty = self.pipeline.unresolved() == 0;
-        match self.halt {
-            Some((_, at)) => is_empty || self.pipeline.is_settled(at, now.instant),
+        match &mut self.halt {
+            Some((fault, at)) => {
+                // Only now it is known what has become of the events in flight.
+                if fault.code == INTERRUPTED {
+                    let unresolved = self.pipeline.unresolved();
+                    *fault = stopped(self.job.action, progress, unresolved);
+                }
+                is_empty || self.pipeline.is_settled(*at, now.instant)
+            }
             None => self.is_done() && (is_stopped || now.instant >= self.watch_until),
         }
     }
@@ -477,15 +477,31 @@ impl<'a> Replay<'a> {
         let skipped = passed_over.total();
         (skipped > 0).then(|| {
             let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
-            Fault::new(
-                Exit::Failed,
-                "dead-letter.unfit",
-                format!("{skipped} dead letters cannot be replayed: {reasons}"),
-                "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination; then replay what follows it",
-            )
+            let anywhere = match passed_over.count(NotReplayable::Elsewhere) {
+                0 => "",
+                _ => {
+                    "; where no route leads any more, if the dead letter is of this relay, repeat the command with --any-destination"
+                }
+            };
+            let mend = format!(
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID{anywhere}; then replay what follows it"
+            );
+            let what = format!("{} cannot be replayed: {reasons}", counted(skipped, "dead letter"));
+            Fault::new(Exit::Failed, "dead-letter.unfit", what, "", mend)
         })
     }
+}
+
+/// The fault of a job that a person has stopped, with so many records that are not confirmed.
+fn stopped(action: ReplayAction, progress: &ReplayProgress, unresolved: usize) -> Fault {
+    let ReplayProgress { done, matched, .. } = *progress;
+    let left = matched.saturating_sub(done);
+    interrupted(&match action {
+        ReplayAction::Release => {
+            format!("{done} of {matched} keys were released, and {unresolved} more may have been")
+        }
+        _ => format!("{done} dead letters are resolved, some {left} are left"),
+    })
 }
 
 /// Adds to the fault of a resolution that cannot be written what is done, and what to do next.

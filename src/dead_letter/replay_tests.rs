@@ -109,7 +109,8 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     let report = carry_out(&fixture, &job(ReplayAction::Replay));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.refused-again"));
-    for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one"] {
+    let again = "then run the same command again: what was delivered is resolved";
+    for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one", again] {
         assert!(fault.to_string().contains(part), "{fault}");
     }
     // THEN what of its key was behind it in the window is open, too
@@ -292,18 +293,20 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     fixture.write(Spec { id: "cut", key: Some("a"), value, ..Spec::default() });
     fixture.write(Spec { id: "lost", key: Some("b"), topic: "", ..Spec::default() });
     fixture.write(Spec { id: "raw", key: None, incomplete: true, ..Spec::default() });
+    fixture.write(Spec { id: "", key: None, class: "consumer.no-id", ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay));
     let counts = json!({
-        "matched": 4, "done": 1, "cut": 1, "unrouted": 1, "incomplete": 1, "misrouted": 0, "elsewhere": 0,
-        "uncarried": 0, "behind": 0, "gone": 0, "records": 4
+        "matched": 5, "done": 1, "cut": 1, "unrouted": 1, "incomplete": 1, "nameless": 1, "misrouted": 0,
+        "elsewhere": 0, "uncarried": 0, "behind": 0, "gone": 0, "records": 5
     });
     assert_eq!(json!(report.progress), counts);
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
-    assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
+    assert!(!fault.mend.contains("--any-destination"), "{fault}");
+    assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 4));
     // THEN they can be given up
-    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard)).progress.done, 3);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard)).progress.done, 4);
     assert_eq!(fixture.open(), 0);
 }
 
@@ -348,6 +351,8 @@ fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_op
     fixture.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
+    let what = &report.fault.as_ref().unwrap().what;
+    assert!(what.starts_with("1 dead letter cannot be replayed: "), "{what}");
     assert_eq!((report.progress.done, fixture.open()), (0, 1));
     assert_eq!(json!(report.progress)["misrouted"], 1);
     assert_eq!(fixture.written_behind(1), [], "it is no letter");
@@ -432,6 +437,9 @@ fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
     fixture.broker.set_silent(false);
     while !work.step(fixture.clock(), &mut tally) {}
     assert_eq!((fixture.ids("orders").len(), tally.done, fixture.open()), (2, 2, 3));
+    // THEN it is told with what was in flight
+    let fault = work.end(&mut tally).unwrap();
+    assert_eq!(fault.what, "stopped; 2 dead letters are resolved, some 3 are left");
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub(super) async fn counted(client: &Client, table: &PolledTable<'_>) -> String 
         Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
             "its rows were not counted: that takes more than 1 s".to_owned()
         }
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            "its rows were not counted: another session has locked it".to_owned()
+        }
         Err(error) => format!("its rows were not counted: {}", message_of(&error)),
     }
 }

@@ -12,9 +12,11 @@ use super::tables::{self, ReadBy};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, faults};
 use crate::outbox::settings::OutboxTable;
+use crate::polling::handover::BY_INSERT;
 use crate::polling::settings::{OnPublished, PollingSettings};
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::{self, PolledIndex, PolledTableFacts, polled_outbox};
+use crate::polling::worker::{claim_name, process_name};
 use crate::source::faults::{query_fault, table_missing, table_problem};
 use crate::source::publication;
 use crate::source::quote::{quote_ident, quote_literal};
@@ -22,7 +24,7 @@ use crate::source::settings::SourceSettings;
 
 const TABLE: &str = "table";
 /// The greatest length of a claim's name: host (64), process, start and number.
-const CLAIM_CHARS: i32 = 110;
+const CLAIM_CHARS: usize = 110;
 
 /// Without a table there is only its fault.
 #[derive(Clone, Debug)]
@@ -159,20 +161,8 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
     let mut findings = missing_indexes(table);
     findings.extend(unpolled_default(table));
     findings.extend(hidden_rows(table).filter(Finding::is_warning));
+    findings.extend(short_claim(table));
     let PolledTable { facts, outbox, polling } = table;
-    let claim = &polling.columns.locked_by;
-    let length = facts.column(claim).and_then(|column| column.length_max);
-    // A claim with a longer name ends the relay, perhaps after days.
-    if let Some(length) = length.filter(|length| *length < CLAIM_CHARS) {
-        findings.push(Finding::warn(
-            "table.column-type",
-            format!(
-                "{claim} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}; ALTER TABLE {} ALTER COLUMN {} TYPE text;",
-                table.quoted(),
-                quote_ident(claim)
-            ),
-        ));
-    }
     let id = &outbox.columns.id;
     findings.extend(nullable(table, id, "a row without it is never published"));
     if cleans(polling) {
@@ -190,6 +180,27 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A claim whose name does not fit its column is refused, and ends the relay: where names get longer, perhaps
+/// after days.
+fn short_claim(table: &PolledTable<'_>) -> Option<Finding> {
+    let name = &table.polling.columns.locked_by;
+    let length = usize::try_from(table.facts.column(name)?.length_max?).ok()?;
+    // Those of relays on other machines may be shorter.
+    let own = claim_name(&process_name(), 0).chars().count();
+    let here =
+        if length < own { format!(", and has {own} on this machine") } else { String::new() };
+    (length < CLAIM_CHARS).then(|| {
+        Finding::warn(
+            "table.column-type",
+            format!(
+                "{name} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}{here}; ALTER TABLE {} ALTER COLUMN {} TYPE text;",
+                table.quoted(),
+                quote_ident(name)
+            ),
+        )
+    })
 }
 
 /// A column that may be NULL, although rows without a value of it are left.
@@ -279,19 +290,60 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
 
 /// Rows with the default status would never be polled.
 fn unpolled_default(table: &PolledTable<'_>) -> Option<Finding> {
-    let (name, pending) = (&table.polling.columns.status, &table.polling.status_values.pending);
+    let (name, set) = (&table.polling.columns.status, pending_default(table));
     let default = table.facts.column(name)?.default.as_deref();
-    let word = quote_literal(pending);
-    if default.is_some_and(|default| default == pending || default.starts_with(&word)) {
+    if default.is_some_and(|default| is_pending(table, default)) {
         return None;
     }
     let is = default.map_or("no default".to_owned(), |default| format!("the default {default}"));
+    let word = quote_literal(&table.polling.status_values.pending);
     Some(Finding::warn(
         "table.status-default",
-        format!(
-            "{name} has {is}: a row is published only if who writes it says {word}; ALTER TABLE {} ALTER COLUMN {} SET DEFAULT {word};",
-            table.quoted(),
-            quote_ident(name)
-        ),
+        format!("{name} has {is}: a row is published only if who writes it says {word}; {set}"),
     ))
 }
+
+fn is_pending(table: &PolledTable<'_>, default: &str) -> bool {
+    let pending = &table.polling.status_values.pending;
+    default == pending || default.starts_with(&quote_literal(pending))
+}
+
+/// The SQL that makes new rows pending.
+fn pending_default(table: &PolledTable<'_>) -> String {
+    let PolledTable { polling, .. } = table;
+    format!(
+        "ALTER TABLE {} ALTER COLUMN {} SET DEFAULT {};",
+        table.quoted(),
+        quote_ident(&polling.columns.status),
+        quote_literal(&polling.status_values.pending)
+    )
+}
+
+/// Refuses to move a table to a slot if polling does not publish a new row before its status is changed: the slot
+/// would.
+pub(crate) async fn refuse_other_default(
+    client: &Client,
+    source: &SourceSettings,
+    polling: &PollingSettings,
+) -> Result<(), Fault> {
+    let outbox = polled_outbox(source)?;
+    let facts = &table_facts::require(client, outbox).await?;
+    other_default(&PolledTable { facts, outbox, polling }).map_or(Ok(()), Err)
+}
+
+fn other_default(table: &PolledTable<'_>) -> Option<Fault> {
+    let name = &table.polling.columns.status;
+    let default = table.facts.column(name)?.default.as_deref()?;
+    (!is_pending(table, default)).then(|| {
+        let what = format!(
+            "{name} has the default {default}: the slot would publish a row with it at once, and not when it becomes {}",
+            quote_literal(&table.polling.status_values.pending)
+        );
+        let mend = format!("{BY_INSERT}\nthen: {}", pending_default(table));
+        table_problem("table.status-default", what, mend)
+    })
+}
+
+#[cfg(test)]
+#[path = "polled_table_tests.rs"]
+mod tests;

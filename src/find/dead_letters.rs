@@ -97,6 +97,7 @@ fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<EventSighting<E
     let header = letter.headers.iter().find(|(name, _)| name == TRACEPARENT);
     Some(EventSighting {
         event_id: letter.event_id.clone(),
+        topic: letter.topic.clone(),
         key: letter.key.as_ref().map(|key| key.name()),
         lsn: letter.lsn.parse().ok().filter(|lsn: &Lsn| !lsn.is_zero()),
         commit_unix_us: Some(letter.commit_unix_us),

@@ -23,7 +23,7 @@ fn a_silent_dead_letter_topic_is_given_up_before_the_time_of_the_search_is_over(
     let topic = DeadLetterTopic::of_relay(&broker, &address, &stop);
     let limits = SearchLimits { deadline: Instant::now() + Duration::from_secs(3600), stop: &stop };
     let typed = Wanted::Id("4711".to_owned());
-    let wanted = WantedSpellings { typed: &typed, bytes: &[] };
+    let wanted = WantedSpellings { typed: &typed, tables: &[] };
     let (_, report) = letters(&topic, &wanted, ReadFrom::Beginning, &limits).unwrap();
     assert!(report.searched.is_empty(), "{:?}", report.searched);
     let [not_searched] = &report.not_searched[..] else { panic!("{:?}", report.not_searched) };

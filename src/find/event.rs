@@ -1,23 +1,27 @@
 //! The facts of one event, and the state that follows from them. Pure.
 //!
 //! An event that is neither in a topic nor a dead letter is judged by the slot: a relay reports a
-//! transaction only when each of its events is confirmed, so what the slot has passed was published.
+//! transaction only when each of its events is confirmed, so what the slot has passed was published,
+//! unless it is a row that the row filter of the publication may exclude.
 //! The place of a row in the log is not known from the row. The slot has passed it all the same if
 //! it has confirmed everything that was written when the row was read, or if no transaction as old
 //! as the row's can be ahead of it (`catalog_xmin`).
 
 use crate::base::lsn::Lsn;
+use crate::base::template::Template;
+use crate::base::text::shown;
+use crate::sink::search::SearchRoute;
 
 /// The header of the trace context.
 pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// The places that were read to their end.
+/// The places of an event that were read to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completeness {
-    /// Every dead letter there may be of the events.
+    /// Every dead letter there may be of it.
     pub(crate) letters_read: bool,
-    /// Whatever else the broker may hold of them.
-    pub(crate) searched_all: bool,
+    /// Every record there may be of it.
+    pub(crate) records_read: bool,
 }
 
 /// A row of an outbox.
@@ -39,10 +43,21 @@ pub(crate) struct OutboxRow {
     pub(crate) xmin: Option<u32>,
     /// The publication delivers rows of the table.
     pub(crate) is_published: bool,
+    /// The publication has a row filter for the table.
+    pub(crate) is_filtered: bool,
     pub(crate) polled: Option<PolledStatus>,
 }
 
 impl OutboxRow {
+    /// Where its record is, if its topic is known.
+    pub(super) fn route(&self) -> Option<SearchRoute> {
+        Some(SearchRoute {
+            topic: Template::literal(self.topic.as_deref()?),
+            key: self.key.clone(),
+            partition: self.partition,
+        })
+    }
+
     pub(crate) fn unix_us(&self) -> Option<i64> {
         self.committed_unix_us.or(self.created_unix_us)
     }
@@ -78,6 +93,8 @@ pub(crate) struct PublishedRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventSighting<T> {
     pub(super) event_id: String,
+    /// Where the event was published, or was to be; empty if that could not be determined.
+    pub(super) topic: String,
     pub(super) key: Option<String>,
     pub(super) lsn: Option<Lsn>,
     pub(super) commit_unix_us: Option<i64>,
@@ -168,6 +185,9 @@ pub(crate) enum EventStateReason {
     Passed,
     /// The slot has passed it, and dead letters could not be read.
     PassedUnread,
+    /// The slot has passed it, the publication has a row filter for its table, and not everything could
+    /// be searched.
+    Filtered,
     /// The slot has not passed it.
     NotPassed,
     /// It is nowhere, and the slot has not confirmed everything.
@@ -176,6 +196,8 @@ pub(crate) enum EventStateReason {
     Missing,
     /// The publication leaves its table out.
     NotPublished,
+    /// A record or a dead letter may be of the row of another table.
+    SameId,
     #[default]
     Nothing,
 }
@@ -185,8 +207,10 @@ pub(crate) struct FoundEvent {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
     pub(crate) row: Option<OutboxRow>,
-    /// Rows of two tables have the id, and nothing tells which of them a record or a dead letter is of.
-    pub(crate) is_of_two_tables: bool,
+    /// The number of tables of which a row has its id.
+    pub(crate) tables: usize,
+    /// One of its records or dead letters may be of the row of another table that has its id.
+    pub(crate) is_ambiguous: bool,
     /// The LSN of the commit record.
     pub(crate) lsn: Option<Lsn>,
     pub(crate) commit_unix_us: Option<i64>,
@@ -199,6 +223,16 @@ pub(crate) struct FoundEvent {
 }
 
 impl FoundEvent {
+    pub(super) fn of_row(row: OutboxRow) -> FoundEvent {
+        FoundEvent {
+            id: row.id.clone(),
+            key: row.key.as_deref().map(shown),
+            commit_unix_us: row.committed_unix_us,
+            row: Some(row),
+            ..FoundEvent::default()
+        }
+    }
+
     /// When it was written, as far as that is known.
     pub(crate) fn unix_us(&self) -> i64 {
         let of_row = || self.row.as_ref().and_then(OutboxRow::unix_us);
@@ -225,19 +259,15 @@ impl FoundEvent {
         is_id.then_some(id)
     }
 
-    /// Adds what a sighting says of it, of which the first counts, and returns what was seen.
-    pub(super) fn learn<T>(&mut self, sighting: EventSighting<T>) -> T {
-        self.key = self.key.take().or(sighting.key);
+    /// Adds what a sighting says of it, of which the first counts.
+    pub(super) fn learn<T>(&mut self, sighting: &EventSighting<T>) {
+        self.key = self.key.take().or_else(|| sighting.key.clone());
         self.lsn = self.lsn.or(sighting.lsn);
         self.commit_unix_us = self.commit_unix_us.or(sighting.commit_unix_us);
-        self.traceparent = self.traceparent.take().or(sighting.traceparent);
-        sighting.of
+        self.traceparent = self.traceparent.take().or_else(|| sighting.traceparent.clone());
     }
 
     pub(crate) fn judge(&mut self, slot: Option<&SlotPosition>, read: Completeness) {
-        if self.is_of_two_tables {
-            return;
-        }
         self.slot_passed = slot.and_then(|slot| slot.has_passed(self));
         (self.state, self.reason) = self.verdict(slot, read);
     }
@@ -245,9 +275,12 @@ impl FoundEvent {
     fn verdict(
         &self,
         slot: Option<&SlotPosition>,
-        Completeness { letters_read, searched_all }: Completeness,
+        Completeness { letters_read, records_read }: Completeness,
     ) -> (EventState, EventStateReason) {
         use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
+        if self.is_ambiguous {
+            return (Unknown, EventStateReason::SameId);
+        }
         // A row that waits may have a record of an earlier attempt, and is published again.
         let polled = self.row.as_ref().and_then(|row| row.polled.as_ref());
         let polled = polled.map(|polled| polled.state).filter(|state| *state != Unknown);
@@ -269,8 +302,6 @@ impl FoundEvent {
             return (state, EventStateReason::Seen);
         }
         let Some(row) = &self.row else { return (Unknown, EventStateReason::Nothing) };
-        // Without its topic nobody knows where it was looked for.
-        let searched_all = searched_all && row.topic.is_some();
         if row.polled.is_some() {
             return (Unknown, EventStateReason::Seen);
         }
@@ -284,11 +315,12 @@ impl FoundEvent {
             _ => Waiting,
         };
         match self.slot_passed {
+            Some(true) if records_read && letters_read => (Unknown, EventStateReason::Missing),
+            Some(true) if row.is_filtered => (Unknown, EventStateReason::Filtered),
             Some(true) if !letters_read => (Unknown, EventStateReason::PassedUnread),
-            Some(true) if searched_all => (Unknown, EventStateReason::Missing),
             Some(true) => (Published, EventStateReason::Passed),
             Some(false) => (state, EventStateReason::NotPassed),
-            None if searched_all && letters_read => (state, EventStateReason::NotPassed),
+            None if records_read && letters_read => (state, EventStateReason::NotPassed),
             None => (state, EventStateReason::Lags),
         }
     }

@@ -1,8 +1,8 @@
 use super::*;
 
-const ALL: Completeness = Completeness { letters_read: true, searched_all: true };
-const NOT_BROKER: Completeness = Completeness { letters_read: true, searched_all: false };
-const NOTHING: Completeness = Completeness { letters_read: false, searched_all: false };
+const ALL: Completeness = Completeness { letters_read: true, records_read: true };
+const NOT_BROKER: Completeness = Completeness { letters_read: true, records_read: false };
+const NOTHING: Completeness = Completeness { letters_read: false, records_read: false };
 
 fn row() -> OutboxRow {
     OutboxRow {
@@ -117,16 +117,33 @@ fn an_event_that_is_nowhere_is_judged_by_the_slot() {
     ] {
         assert_eq!(judged(with_row(), slot, read), verdict, "{slot:?} {read:?}");
     }
-    // Nobody knows where an event without a topic was looked for.
-    let unrouted = OutboxRow { topic: None, ..row() };
-    let event = FoundEvent { row: Some(unrouted), ..FoundEvent::default() };
-    assert_eq!(judged(event, &passed, ALL), (Published, EventStateReason::Passed));
     let left_out = OutboxRow { is_published: false, ..row() };
     let event = FoundEvent { row: Some(left_out), ..FoundEvent::default() };
     assert_eq!(judged(event, &passed, ALL), (Unknown, EventStateReason::NotPublished));
     let mut event = with_row();
     event.judge(None, ALL);
     assert_eq!((event.state, event.reason), (Unknown, EventStateReason::Nothing));
+}
+
+#[test]
+fn a_row_that_a_row_filter_may_exclude_is_not_published_because_the_slot_has_passed_it() {
+    use EventState::{Published, Unknown, Waiting};
+    let filtered = || {
+        let row = OutboxRow { is_filtered: true, ..row() };
+        FoundEvent { row: Some(row), ..FoundEvent::default() }
+    };
+    let (passed, behind) = (slot(100, None), slot(50, None));
+    for (slot, read, verdict) in [
+        (&passed, ALL, (Unknown, EventStateReason::Missing)),
+        (&passed, NOT_BROKER, (Unknown, EventStateReason::Filtered)),
+        (&passed, NOTHING, (Unknown, EventStateReason::Filtered)),
+        (&behind, NOT_BROKER, (Waiting, EventStateReason::Lags)),
+    ] {
+        assert_eq!(judged(filtered(), slot, read), verdict, "{slot:?} {read:?}");
+    }
+    // A record says that the filter has let it through.
+    let seen = FoundEvent { records: vec![PublishedRecord::default()], ..filtered() };
+    assert_eq!(judged(seen, &passed, ALL), (Published, EventStateReason::Seen));
 }
 
 #[test]

@@ -27,13 +27,12 @@ pub(crate) use self::report::FindReport;
 pub(crate) use self::request::{FindRequest, FindText, WITHIN_DEFAULT, Wanted};
 pub(crate) use self::sentences::sentences;
 
-use self::event::{Completeness, EventLetter, EventSighting, OutboxRow};
+use self::event::{EventLetter, EventSighting, OutboxRow};
 use self::records::RecordFilter;
-use self::request::WantedSpellings;
+use self::request::{Spelling, WantedSpellings};
 use self::rows::{RowLookup, SourceView};
 use crate::base::error::Fault;
 use crate::base::runtime;
-use crate::base::template::Template;
 use crate::config::Config;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::writer::DeadLetterAddress;
@@ -88,7 +87,7 @@ impl EventFinder {
         let mut is_unsearched = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
-        let wanted = WantedSpellings { typed: &request.wanted, bytes: &spellings };
+        let wanted = WantedSpellings { typed: &request.wanted, tables: &spellings };
         let letters_from = letters_from(request, &rows, from_unix_us);
         // Where all of them are read, the destinations are to be searched as well.
         let reads_all = letters_from == ReadFrom::Beginning;
@@ -98,7 +97,7 @@ impl EventFinder {
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
         let mut filter = RecordFilter::new(&wanted);
-        let mut searched_all = false;
+        let mut complete = Vec::new();
         if !is_away {
             let mut count = 0;
             let scope = SearchScope { routes: &self.routes(&wanted, &rows), from_unix_us, limits };
@@ -107,8 +106,7 @@ impl EventFinder {
                 observe(count);
                 filter.take(record);
             });
-            searched_all = read.not_searched.is_empty();
-            read.not_searched.append(&mut read.without_rows);
+            complete.append(&mut read.complete);
             is_unsearched &= read.searched.is_empty();
             add(&mut report, Ok(read)).ok();
         }
@@ -116,9 +114,10 @@ impl EventFinder {
         if is_cut {
             let what = format!("more records: the newest {} are shown", records::RECORDS_MAX);
             report.not_searched.push(what);
+            complete.clear();
         }
         report.is_unsearched = is_unsearched;
-        report.add(rows, letters, records, Completeness { letters_read, searched_all });
+        report.add(rows, &letters, &records, letters_read, &complete);
         Ok(report)
     }
 
@@ -152,38 +151,38 @@ impl EventFinder {
     }
 
     /// Where the events may have gone: where the routes of the rows lead, and for a key, whose rows
-    /// may be deleted, where any route leads.
+    /// may be deleted, where the route of each table leads that can have the key.
     fn routes(&self, wanted: &WantedSpellings<'_>, rows: &[OutboxRow]) -> Vec<SearchRoute> {
         let mut routes: Vec<SearchRoute> = Vec::new();
-        for route in rows.iter().filter_map(route_of) {
+        for route in rows.iter().filter_map(OutboxRow::route) {
             if !routes.contains(&route) {
                 routes.push(route);
             }
         }
         if let Wanted::Key(key) = wanted.typed {
-            let keys = wanted.bytes.iter().map(Option::as_deref).chain(iter::repeat(None));
-            let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route).zip(keys);
+            let unknown = Spelling::Unknown;
+            let spellings = wanted.tables.iter().chain(iter::repeat(&unknown));
+            let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route).zip(spellings);
             // A field of a message is text.
+            let of_message = Spelling::Bytes(key.clone().into_bytes());
             let messages = self.source.messages.iter();
-            let messages = messages.map(|messages| (&messages.route, Some(key.as_bytes())));
-            routes.extend(outboxes.chain(messages).map(|(route, key)| route_of_key(route, key)));
+            let messages = messages.map(|messages| (&messages.route, &of_message));
+            let found = outboxes.chain(messages);
+            routes.extend(found.filter_map(|(route, spelling)| route_of_key(route, spelling)));
         }
         routes
     }
 }
 
-fn route_of(row: &OutboxRow) -> Option<SearchRoute> {
-    Some(SearchRoute {
-        topic: Template::literal(row.topic.as_deref()?),
-        key: row.key.clone(),
-        partition: row.partition,
-    })
-}
-
-fn route_of_key(route: &Route, key: Option<&[u8]>) -> SearchRoute {
-    // Another column may have given another partition.
-    let key = key.filter(|_| route.partition.is_none()).map(<[u8]>::to_vec);
-    SearchRoute { topic: route.topic.clone(), key, partition: None }
+/// Where the events of a key may have gone; none for a table that cannot have it.
+fn route_of_key(route: &Route, spelling: &Spelling) -> Option<SearchRoute> {
+    let key = match spelling {
+        Spelling::NoValue(_) => return None,
+        Spelling::Bytes(key) if route.partition.is_none() => Some(key.clone()),
+        // Another column may have given another partition.
+        Spelling::Bytes(_) | Spelling::Unknown => None,
+    };
+    Some(SearchRoute { topic: route.topic.clone(), key, partition: None })
 }
 
 /// Since when the broker is searched.

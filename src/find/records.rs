@@ -43,6 +43,7 @@ impl<'a> RecordFilter<'a> {
         };
         self.found.push(EventSighting {
             event_id: id.to_owned(),
+            topic: record.topic.to_owned(),
             key: record.key.map(shown),
             lsn: header("lsn").and_then(|text| text.parse().ok()),
             commit_unix_us: header("commit_ts").and_then(|text| parse_rfc3339(&text)),

@@ -1,7 +1,7 @@
 use super::*;
 
 fn typed(wanted: &Wanted) -> WantedSpellings<'_> {
-    WantedSpellings { typed: wanted, bytes: &[] }
+    WantedSpellings { typed: wanted, tables: &[] }
 }
 
 fn record<'a>(key: &'a str, offset: i64, headers: &'a [(String, Vec<u8>)]) -> StoredRecord<'a> {

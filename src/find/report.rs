@@ -9,8 +9,8 @@ use super::event::{
     SlotPosition,
 };
 use super::sentences::sentences;
-use crate::base::text::shown;
 use crate::base::time::rfc3339;
+use crate::sink::search::SearchRoute;
 
 /// Events of one answer, the newest.
 pub(super) const EVENTS_MAX: usize = 100;
@@ -35,39 +35,39 @@ impl FindReport {
         !self.events.is_empty() && self.events.iter().all(known)
     }
 
-    /// Adds the events that were found.
+    /// Adds the events that were found. `letters_read` is whether every dead letter was read, `complete`
+    /// are the routes whose records were all read.
     pub(super) fn add(
         &mut self,
         rows: Vec<OutboxRow>,
-        letters: Vec<EventSighting<EventLetter>>,
-        records: Vec<EventSighting<PublishedRecord>>,
-        read: Completeness,
+        letters: &[EventSighting<EventLetter>],
+        records: &[EventSighting<PublishedRecord>],
+        letters_read: bool,
+        complete: &[SearchRoute],
     ) {
-        let mut events: BTreeMap<String, FoundEvent> = BTreeMap::new();
+        let mut events = EventsById::new();
         for row in rows {
-            let event = event_of(&mut events, &row.id);
-            if event.row.is_some() {
+            let of_id = events.entry(row.id.clone()).or_default();
+            let is_shown = |event: &FoundEvent| {
+                event.row.as_ref().is_some_and(|shown| shown.table == row.table)
+            };
+            if of_id.iter().any(is_shown) {
                 let (id, table) = (row.id, row.table);
                 let another = format!("another row of event {id} in {table}: one row is shown");
                 self.not_searched.push(another);
-                event.is_of_two_tables |= event.row.as_ref().is_some_and(|row| row.table != table);
                 continue;
             }
-            event.key = row.key.as_deref().map(shown);
-            event.commit_unix_us = row.committed_unix_us;
-            event.row = Some(row);
+            of_id.push(FoundEvent::of_row(row));
+            let tables = of_id.len();
+            of_id.iter_mut().for_each(|event| event.tables = tables);
         }
         for letter in letters {
-            let event = event_of(&mut events, &letter.event_id);
-            let letter = event.learn(letter);
-            event.letters.push(letter);
+            add_sighting(&mut events, letter, |event| &mut event.letters);
         }
         for record in records {
-            let event = event_of(&mut events, &record.event_id);
-            let record = event.learn(record);
-            event.records.push(record);
+            add_sighting(&mut events, record, |event| &mut event.records);
         }
-        self.events = events.into_values().collect();
+        self.events = events.into_values().flatten().collect();
         self.events.sort_by_key(FoundEvent::order);
         if let Some(more) = self.events.len().checked_sub(EVENTS_MAX).filter(|more| *more > 0) {
             self.events.drain(..more);
@@ -75,7 +75,9 @@ impl FindReport {
                 .push(format!("{more} older events: the newest {EVENTS_MAX} are shown"));
         }
         for event in &mut self.events {
-            event.judge(self.slot.as_ref(), read);
+            let route = event.row.as_ref().and_then(OutboxRow::route);
+            let records_read = route.is_some_and(|route| complete.contains(&route));
+            event.judge(self.slot.as_ref(), Completeness { letters_read, records_read });
         }
     }
 
@@ -134,9 +136,37 @@ impl FindReport {
     }
 }
 
-fn event_of<'a>(events: &'a mut BTreeMap<String, FoundEvent>, id: &str) -> &'a mut FoundEvent {
-    let new = || FoundEvent { id: id.to_owned(), ..FoundEvent::default() };
-    events.entry(id.to_owned()).or_insert_with(new)
+/// The events of each id: one, or one for each table of which a row has the id.
+type EventsById = BTreeMap<String, Vec<FoundEvent>>;
+
+/// Adds a record or a dead letter to the event of its id. Of several events it belongs to one whose row may
+/// lead to its topic; if that does not decide, it may belong to each of them.
+fn add_sighting<T: Clone>(
+    events: &mut EventsById,
+    sighting: &EventSighting<T>,
+    list: impl Fn(&mut FoundEvent) -> &mut Vec<T>,
+) {
+    let EventSighting { event_id: id, topic, of, .. } = sighting;
+    let of_id = events.entry(id.clone()).or_default();
+    if of_id.is_empty() {
+        of_id.push(FoundEvent { id: id.clone(), ..FoundEvent::default() });
+    }
+    // A row whose topic is not known may lead anywhere.
+    let may_lead = |event: &FoundEvent| {
+        let route = event.row.as_ref().and_then(|row| row.topic.as_ref());
+        route.is_none_or(|route| route == topic)
+    };
+    let decides = of_id.iter().any(may_lead);
+    let found: Vec<&mut FoundEvent> =
+        of_id.iter_mut().filter(|event| !decides || may_lead(event)).collect();
+    let is_ambiguous = found.len() > 1;
+    for event in found {
+        match is_ambiguous {
+            true => event.is_ambiguous = true,
+            false => event.learn(sighting),
+        }
+        list(event).push(of.clone());
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
-
-const ALL: Completeness = Completeness { letters_read: true, searched_all: true };
+use crate::base::lsn::Lsn;
+use crate::find::event::EventStateReason;
 
 fn row(id: &str, unix_us: i64) -> OutboxRow {
     OutboxRow {
@@ -18,6 +18,7 @@ fn record(id: &str, offset: i64) -> EventSighting<PublishedRecord> {
         event_id: id.to_owned(),
         lsn: Some("0/A".parse().unwrap()),
         commit_unix_us: Some(2),
+        topic: "t".to_owned(),
         of: PublishedRecord { topic: "t".to_owned(), offset, ..PublishedRecord::default() },
         ..EventSighting::default()
     }
@@ -30,7 +31,8 @@ fn what_is_known_of_an_event_comes_together() {
     let letter = EventSighting { event_id, commit_unix_us, of, ..EventSighting::default() };
     let mut report = FindReport::default();
     let records = vec![record("a", 1), record("a", 2), record("c", 3)];
-    report.add(vec![row("a", 1), row("b", 9), row("b", 9)], vec![letter], records, ALL);
+    let rows = vec![row("a", 1), row("b", 9), row("b", 9)];
+    report.add(rows, &[letter], &records, true, &[]);
     let ids: Vec<&str> = report.events.iter().map(|event| event.id.as_str()).collect();
     assert_eq!(ids, ["b", "a", "c"], "by time; a dead letter without one is first");
     assert!(report.events.iter().all(|event| event.state == EventState::Published));
@@ -45,21 +47,80 @@ fn what_is_known_of_an_event_comes_together() {
     assert_eq!(json["events"][0]["dead_letters"][0]["attempts"], 5);
 }
 
+/// A report with a slot that has passed everything.
+fn passed() -> FindReport {
+    let end = Lsn::from_wire(100);
+    let slot = SlotPosition { confirmed: end, wal_end: end, ..SlotPosition::default() };
+    FindReport { slot: Some(slot), ..FindReport::default() }
+}
+
+fn row_to(topic: Option<&str>, row: OutboxRow) -> OutboxRow {
+    OutboxRow { topic: topic.map(str::to_owned), ..row }
+}
+
 #[test]
-fn the_state_of_an_event_of_which_two_tables_have_the_id_is_not_known() {
+fn each_event_is_judged_by_its_own_place() {
+    // GIVEN rows that lead to a place that was read to its end, to another one, and to no topic
+    let rows = vec![
+        row_to(Some("read"), row("a", 1)),
+        row_to(Some("unread"), row("b", 2)),
+        row_to(None, row("c", 3)),
+    ];
+    let complete = [rows[0].route().unwrap()];
+    let mut report = passed();
+    report.add(rows, &[], &[], true, &complete);
+    let found: Vec<_> = report.events.iter().map(|event| (event.state, event.reason)).collect();
+    let published = (EventState::Published, EventStateReason::Passed);
+    assert_eq!(found, [(EventState::Unknown, EventStateReason::Missing), published, published]);
+}
+
+#[test]
+fn a_record_of_an_id_that_two_tables_have_is_of_the_row_that_leads_to_its_topic() {
+    let of_other = OutboxRow { table: "public.invoices".to_owned(), ..row("a", 3) };
+    let rows = || vec![row_to(Some("u"), of_other.clone()), row_to(Some("t"), row("a", 1))];
+    let complete: Vec<SearchRoute> = rows().iter().filter_map(OutboxRow::route).collect();
+    let mut report = passed();
+    report.add(rows(), &[], &[record("a", 1)], true, &complete);
+    let [own, other] = &report.events[..] else { panic!("{:?}", report.events) };
+    let verdicts = [own, other].map(|event| (event.state, event.reason));
+    let seen = (EventState::Published, EventStateReason::Seen);
+    assert_eq!(verdicts, [seen, (EventState::Unknown, EventStateReason::Missing)]);
+    assert_eq!([own, other].map(|event| event.records.len()), [1, 0]);
+    assert_eq!(own.slot_passed, Some(true));
+    for event in report.events_json() {
+        assert!(event["text"].to_string().contains("id: rows of 2 tables have it"), "{event}");
+    }
+    // GIVEN a dead letter whose topic is that of neither THEN it may be of each
+    let of = EventLetter { state: "open", ..EventLetter::default() };
+    let event_id = "a".to_owned();
+    let letter = EventSighting { event_id, of, ..EventSighting::default() };
+    let mut report = passed();
+    report.add(rows(), &[letter], &[], true, &complete);
+    assert!(report.events.iter().all(|event| event.reason == EventStateReason::SameId));
+}
+
+#[test]
+fn the_state_of_a_row_is_not_known_if_a_record_may_be_of_another_table() {
+    // GIVEN two tables that lead to the topic of the record
     let of_other = OutboxRow { table: "public.invoices".to_owned(), ..row("a", 2) };
-    let mut report = FindReport::default();
-    report.add(vec![row("a", 1), of_other], Vec::new(), vec![record("a", 1)], ALL);
+    let rows = vec![row_to(Some("t"), row("a", 1)), row_to(Some("t"), of_other)];
+    let mut report = passed();
+    report.add(rows, &[], &[record("a", 1)], true, &[]);
     assert!(!report.is_known());
-    let conclusion = "state: whether it was published is not known";
-    assert!(report.events_json()[0]["text"].to_string().contains(conclusion));
+    let conclusion = "state: rows of several tables have its id, and it is not known to which";
+    for (event, json) in report.events.iter().zip(report.events_json()) {
+        assert_eq!((event.records.len(), event.slot_passed), (1, Some(true)));
+        // The commit of the record may be that of the other row.
+        assert_eq!(event.lsn, None);
+        assert!(json["text"].to_string().contains(conclusion), "{json}");
+    }
 }
 
 #[test]
 fn the_newest_events_are_shown_and_the_rest_is_said() {
     let rows = (0..EVENTS_MAX as i64 + 3).map(|n| row(&format!("e{n:03}"), n)).collect();
     let mut report = FindReport::default();
-    report.add(rows, Vec::new(), Vec::new(), ALL);
+    report.add(rows, &[], &[], true, &[]);
     assert_eq!((report.events.len(), report.events[0].id.as_str()), (EVENTS_MAX, "e003"));
     assert_eq!(report.not_searched, ["3 older events: the newest 100 are shown"]);
 }

@@ -43,12 +43,31 @@ impl Wanted {
     }
 }
 
+/// The id or key that is looked for, as the records of one table have it: it may be typed in another way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Spelling {
+    Bytes(Vec<u8>),
+    #[default]
+    Unknown,
+    /// The text is no value of the column, so the table has no such event; a sentence that says so.
+    NoValue(String),
+}
+
+impl Spelling {
+    pub(super) fn no_value(&self) -> Option<&str> {
+        match self {
+            Spelling::NoValue(what) => Some(what),
+            Spelling::Bytes(_) | Spelling::Unknown => None,
+        }
+    }
+}
+
 /// The id or key that is looked for, as it was typed and as records may have it.
 #[derive(Debug)]
 pub(super) struct WantedSpellings<'a> {
     pub(super) typed: &'a Wanted,
-    /// For each table the bytes of the id or key in a record, if they are known.
-    pub(super) bytes: &'a [Option<Vec<u8>>],
+    /// For each table, in the order of the configuration; empty if Postgres was not asked.
+    pub(super) tables: &'a [Spelling],
 }
 
 impl WantedSpellings<'_> {
@@ -56,8 +75,8 @@ impl WantedSpellings<'_> {
         id == self.typed.text() || self.any(|bytes| bytes == id.as_bytes())
     }
 
-    pub(super) fn any(&self, is_it: impl FnMut(&[u8]) -> bool) -> bool {
-        self.bytes.iter().flatten().map(Vec::as_slice).any(is_it)
+    pub(super) fn any(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+        self.tables.iter().any(|it| matches!(it, Spelling::Bytes(bytes) if is_it(bytes)))
     }
 }
 

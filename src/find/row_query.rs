@@ -32,13 +32,6 @@ const MARGIN_US: i64 = 600_000_000;
 
 const WITH_ZONE: &str = "with time zone";
 
-/// Why rows of a table were not found.
-pub(super) enum Unread {
-    /// The text is no value of the column's type.
-    NoValue(String),
-    Reason(String),
-}
-
 /// The query of one table, and how its rows are read.
 pub(super) struct RowQuery<'a> {
     pub(super) outbox: &'a OutboxTable,
@@ -72,6 +65,18 @@ impl RowQuery<'_> {
         names.dedup();
         names.retain(|name| self.facts.column(name).is_some());
         names
+    }
+
+    /// The statements that give the rights that this role lacks to read the rows, if it lacks any.
+    pub(super) fn missing_grants(&self) -> Option<String> {
+        let (OutboxTable { schema, table, .. }, facts) = (self.outbox, self.facts);
+        let role = quote_ident(&facts.role);
+        let on_schema = format!("GRANT USAGE ON SCHEMA {} TO {role};", quote_ident(schema));
+        let on_table = format!("GRANT SELECT ON {} TO {role};", quote_table(schema, table));
+        let rights = [(facts.may_use_schema, on_schema), (facts.may_select, on_table)];
+        let missing: Vec<String> =
+            rights.into_iter().filter_map(|(has, grant)| (!has).then_some(grant)).collect();
+        (!missing.is_empty()).then(|| missing.join(" "))
     }
 
     pub(super) fn sql(&self, request: &FindRequest) -> Result<String, String> {
@@ -189,28 +194,27 @@ impl RowQuery<'_> {
         Some(format!("SELECT {}", hex_sql(&bytes)))
     }
 
-    pub(super) fn unread(&self, error: &Error, request: &FindRequest) -> Unread {
-        let wanted = &request.wanted;
-        let column = self.compared_column(wanted);
-        let column = column.as_deref();
-        match error.code() {
-            Some(code) if code.code().starts_with("22") => Unread::NoValue(format!(
-                "{:?} is not a value of column {} of {}, which has the type {}",
-                wanted.text(),
-                column.unwrap_or_default(),
-                self.outbox,
-                column.and_then(|name| self.facts.type_of(name)).unwrap_or("text"),
-            )),
-            Some(code) if *code == SqlState::QUERY_CANCELED => {
-                let seconds = STATEMENT_LIMIT.as_secs();
-                let of = column.map(|name| format!(" of {}", quote_ident(name)));
-                Unread::Reason(format!(
-                    "they were not found within {seconds} s: Postgres is busy, or lacks an index{}",
-                    of.unwrap_or_default()
-                ))
-            }
-            _ => Unread::Reason(message_of(error)),
+    /// Says that the wanted text is no value of the column's type, if that is what the error means.
+    pub(super) fn no_value(&self, error: &Error, wanted: &Wanted) -> Option<String> {
+        error.code().filter(|code| code.code().starts_with("22"))?;
+        let column = self.compared_column(wanted).unwrap_or_default();
+        Some(format!(
+            "{:?} is not a value of column {column} of {}, which has the type {}",
+            wanted.text(),
+            self.outbox,
+            self.facts.type_of(&column).unwrap_or("text"),
+        ))
+    }
+
+    /// Why rows were not found.
+    pub(super) fn unread(&self, error: &Error, wanted: &Wanted) -> String {
+        if error.code() != Some(&SqlState::QUERY_CANCELED) {
+            return message_of(error);
         }
+        let seconds = STATEMENT_LIMIT.as_secs();
+        let column = self.compared_column(wanted);
+        let of = column.map(|name| format!(" of {}", quote_ident(&name))).unwrap_or_default();
+        format!("they were not found within {seconds} s: Postgres is busy, or lacks an index{of}")
     }
 
     pub(super) fn row(&self, row: &SimpleQueryRow) -> OutboxRow {
@@ -232,6 +236,7 @@ impl RowQuery<'_> {
             topic: route.topic.render(value),
             partition: route.partition.as_deref().and_then(value).and_then(|it| it.parse().ok()),
             is_published: true,
+            is_filtered: false,
             polled: self.polling.and_then(|polling| {
                 let work = &polling.columns;
                 let status = owned(&work.status)?;

@@ -41,6 +41,21 @@ fn an_id_is_compared_with_the_column_and_never_cast() {
 }
 
 #[test]
+fn a_role_is_told_the_rights_that_it_lacks_and_no_other() {
+    let outbox = OutboxTable { schema: "Sales Eu".to_owned(), ..OutboxTable::default() };
+    let grants = |may_use_schema, may_select| {
+        let facts = PolledTableFacts { may_use_schema, may_select, ..facts(&[]) };
+        RowQuery { outbox: &outbox, polling: None, facts: &facts }.missing_grants()
+    };
+    let on_schema = "GRANT USAGE ON SCHEMA \"Sales Eu\" TO \"relay\";";
+    let on_table = "GRANT SELECT ON \"Sales Eu\".\"outbox\" TO \"relay\";";
+    assert_eq!(grants(true, true), None);
+    assert_eq!(grants(true, false).as_deref(), Some(on_table));
+    assert_eq!(grants(false, true).as_deref(), Some(on_schema));
+    assert_eq!(grants(false, false), Some(format!("{on_schema} {on_table}")));
+}
+
+#[test]
 fn the_newest_rows_of_a_key_are_read() {
     let table = facts(&[
         ("id", "uuid"),

@@ -8,8 +8,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::event::{OutboxRow, SlotPosition, SlotReader};
-use super::request::FindRequest;
-use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, unhexed};
+use super::request::{FindRequest, Spelling};
+use super::row_query::{LIMITS, ROWS_MAX, RowQuery, unhexed};
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
@@ -19,7 +19,6 @@ use crate::polling::table_facts::{self, PolledTableFacts};
 use crate::source::faults::{message_of, query_fault};
 use crate::source::json_row::{document, lsn};
 use crate::source::publication::{PublishedFacts, PublishedTable, published};
-use crate::source::quote::{quote_ident, quote_table};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::slot_state;
 use crate::source::sql::{self, read_only, text, text_rows};
@@ -32,9 +31,8 @@ const SLOT_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceView {
     pub(super) rows: Vec<OutboxRow>,
-    /// For each table the bytes of the wanted id or key in a record, if they are known: it may be typed in
-    /// another way. Empty if Postgres was not asked.
-    pub(super) spellings: Vec<Option<Vec<u8>>>,
+    /// The wanted id or key as the records of each table have it; empty if Postgres was not asked.
+    pub(super) spellings: Vec<Spelling>,
     pub(super) slot: Option<SlotPosition>,
     pub(super) searched: Vec<String>,
     pub(super) not_searched: Vec<String>,
@@ -65,31 +63,21 @@ impl RowLookup<'_> {
             Some(_) => None,
             None => self.publication(client, &mut view).await,
         };
-        let mut no_value = None;
         for (at, outbox) in self.source.outboxes.iter().enumerate() {
-            let mut bytes = None;
-            let found = match table_of(client, outbox).await {
-                Ok(facts) => {
-                    let query = RowQuery { outbox, polling: self.polling, facts: &facts };
-                    bytes = self.wanted_bytes(client, &query).await;
-                    self.table(client, &query).await
-                }
-                Err(unread) => Err(unread),
-            };
-            view.spellings.push(bytes);
-            match found {
-                Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
-                Err(Unread::NoValue(what)) => no_value = Some(what),
-                Err(Unread::Reason(why)) => {
-                    view.not_searched.push(format!("rows of {outbox}: {why}"));
-                }
+            let (spelling, found) = self.search(client, outbox).await;
+            match (&spelling, found) {
+                (Spelling::NoValue(_), _) => {}
+                (_, Ok(rows)) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
+                (_, Err(why)) => view.not_searched.push(format!("rows of {outbox}: {why}")),
             }
+            view.spellings.push(spelling);
         }
-        let elsewhere = !view.searched.is_empty() || self.source.messages.is_some();
-        if let Some(what) = no_value.filter(|_| !elsewhere) {
+        // Another table may have the value.
+        let no_values: Option<Vec<&str>> = view.spellings.iter().map(Spelling::no_value).collect();
+        if let (Some([.., what]), None) = (no_values.as_deref(), &self.source.messages) {
             let name = self.request.wanted.name();
             let mend = format!("write the {name} as the column has it");
-            return Err(Fault::new(Exit::Usage, "find.no-value", what, name, mend));
+            return Err(Fault::new(Exit::Usage, "find.no-value", *what, name, mend));
         }
         if self.source.messages.is_some() {
             view.not_searched.push("logical messages in Postgres: they leave no row".to_owned());
@@ -131,41 +119,61 @@ impl RowLookup<'_> {
         let entries = facts
             .and_then(|facts| Some(facts.publication.as_ref()?.entries(facts.tables.get(at)?)));
         let name = &self.source.publication;
-        let is_filtered =
+        let has_filter =
             |entries: &Vec<&PublishedTable>| entries.iter().any(|entry| entry.row_filter.is_some());
+        let is_filtered = entries.as_ref().map_or(outbox.filter.is_some(), has_filter);
         match &entries {
             Some(entries) if entries.is_empty() => view.not_searched.push(format!(
                 "publication {name} leaves {outbox} out: its rows are not delivered"
             )),
-            Some(entries) if is_filtered(entries) => view.not_searched.push(format!(
+            Some(_) if is_filtered => view.not_searched.push(format!(
                 "publication {name} has a row filter for {outbox}: rows that it leaves out are not delivered"
             )),
             _ => {}
         }
         let is_published = entries.is_none_or(|entries| !entries.is_empty());
-        view.rows.extend(rows.into_iter().map(|row| OutboxRow { is_published, ..row }));
+        let rows = rows.into_iter();
+        view.rows.extend(rows.map(|row| OutboxRow { is_published, is_filtered, ..row }));
     }
 
-    /// The bytes of the wanted id or key, as the relay publishes them.
-    async fn wanted_bytes(&self, client: &Client, query: &RowQuery<'_>) -> Option<Vec<u8>> {
-        let sql = query.wanted_bytes_sql(&self.request.wanted)?;
-        // What is no value of the column is reported by the query for the rows.
-        let found = text_rows(client, &sql).await.ok()?;
-        found.first().and_then(|row| text(row, 0)).and_then(unhexed)
-    }
-
-    async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, Unread> {
-        let RowQuery { outbox, facts, .. } = query;
-        if !facts.may_select {
-            let table = quote_table(&outbox.schema, &outbox.table);
-            let role = quote_ident(&facts.role);
-            return Err(Unread::Reason(format!(
-                "this role may not read them: GRANT SELECT ON {table} TO {role};"
-            )));
+    /// Looks for rows of a table, and for how its records have the wanted id or key.
+    async fn search(
+        &self,
+        client: &Client,
+        outbox: &OutboxTable,
+    ) -> (Spelling, Result<Vec<OutboxRow>, String>) {
+        let facts = match table_of(client, outbox).await {
+            Ok(facts) => facts,
+            Err(why) => return (Spelling::Unknown, Err(why)),
+        };
+        let query = RowQuery { outbox, polling: self.polling, facts: &facts };
+        match self.spelling(client, &query).await {
+            no_value @ Spelling::NoValue(_) => (no_value, Ok(Vec::new())),
+            spelling => (spelling, self.table(client, &query).await),
         }
-        let sql = query.sql(self.request).map_err(Unread::Reason)?;
+    }
+
+    async fn spelling(&self, client: &Client, query: &RowQuery<'_>) -> Spelling {
+        let wanted = &self.request.wanted;
+        let Some(sql) = query.wanted_bytes_sql(wanted) else { return Spelling::Unknown };
+        match text_rows(client, &sql).await {
+            Ok(found) => {
+                let bytes = found.first().and_then(|row| text(row, 0)).and_then(unhexed);
+                bytes.map_or(Spelling::Unknown, Spelling::Bytes)
+            }
+            Err(error) => {
+                query.no_value(&error, wanted).map_or(Spelling::Unknown, Spelling::NoValue)
+            }
+        }
+    }
+
+    async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, String> {
+        if let Some(grants) = query.missing_grants() {
+            return Err(format!("this role may not read them: {grants}"));
+        }
+        let sql = query.sql(self.request)?;
         let found = read_only(client, LIMITS, text_rows(client, &sql)).await;
-        let found = found.map_err(|error| query.unread(&error, self.request))?;
+        let found = found.map_err(|error| query.unread(&error, &self.request.wanted))?;
         Ok(found.iter().map(|row| query.row(row)).collect())
     }
 
@@ -197,10 +205,10 @@ impl RowLookup<'_> {
     }
 }
 
-async fn table_of(client: &Client, outbox: &OutboxTable) -> Result<PolledTableFacts, Unread> {
+async fn table_of(client: &Client, outbox: &OutboxTable) -> Result<PolledTableFacts, String> {
     let facts = table_facts::gather(client, outbox).await;
-    let facts = facts.map_err(|error| Unread::Reason(message_of(&error)))?;
-    facts.ok_or_else(|| Unread::Reason("the table does not exist".to_owned()))
+    let facts = facts.map_err(|error| message_of(&error))?;
+    facts.ok_or_else(|| "the table does not exist".to_owned())
 }
 
 /// `$1` is the process that reads the slot. What an asynchronous commit has made visible may not

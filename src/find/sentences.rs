@@ -10,6 +10,9 @@ use crate::base::time::rfc3339;
 
 pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<String> {
     let mut lines = vec![event.row.as_ref().map_or_else(|| "row: none was found".to_owned(), row)];
+    if event.tables > 1 {
+        lines.push(format!("id: rows of {} tables have it", event.tables));
+    }
     let is_polled = event.row.as_ref().is_some_and(|row| row.polled.is_some());
     lines.extend(slot.filter(|_| !is_polled).map(|slot| commit(event, slot)));
     lines.extend(event.letters.iter().map(letter));
@@ -72,14 +75,19 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         }
         _ => "no relay has received it",
     };
+    let is_filtered = event.row.as_ref().is_some_and(|row| row.is_filtered);
+    let excluded =
+        if is_filtered { "the row filter of the publication excludes its row, " } else { "" };
     let text = match event.reason {
         EventStateReason::Seen => return None,
         EventStateReason::Passed => "the slot passes only what the broker has confirmed: it was published, if its row is not older than the slot".to_owned(),
         EventStateReason::PassedUnread => "it was published or became a dead letter: the dead letters could not be read".to_owned(),
+        EventStateReason::Filtered => "the slot has passed it, and not everything could be searched: the row filter of the publication may exclude its row".to_owned(),
         EventStateReason::NotPassed => format!("not published: {place}; the slot is {} behind", lag()),
         EventStateReason::Lags => format!("probably not published: {place}; the slot is {} behind, and not everything could be searched", lag()),
-        EventStateReason::Missing => "the slot has passed it, and there is neither a record in its partition nor a dead letter: its row is older than the slot or the publication, its record is older than --since or was compacted, or the topic had fewer partitions".to_owned(),
+        EventStateReason::Missing => format!("the slot has passed it, and there is neither a record in its partition nor a dead letter: {excluded}its row is older than the slot or the publication, its record is older than --since or was compacted, or the topic had fewer partitions"),
         EventStateReason::NotPublished => "the publication leaves its table out: it is not delivered".to_owned(),
+        EventStateReason::SameId => "rows of several tables have its id, and it is not known to which of them a record or a dead letter belongs".to_owned(),
         EventStateReason::Nothing => "whether it was published is not known".to_owned(),
     };
     Some(format!("state: {text}"))

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::lsn::Lsn;
 use crate::find::event::{Completeness, PolledStatus, PublishedRecord};
 
-const ALL: Completeness = Completeness { letters_read: true, searched_all: true };
+const ALL: Completeness = Completeness { letters_read: true, records_read: true };
 
 fn slot(confirmed: u64) -> SlotPosition {
     let (confirmed, wal_end) = (Lsn::from_wire(confirmed), Lsn::from_wire(100));
@@ -77,6 +77,23 @@ fn a_role_that_does_not_see_how_far_a_relay_has_read_is_told_so() {
     let told = "state: not published: a relay reads the slot, and this role does not see how far \
                 (GRANT pg_read_all_stats); the slot is 60 B behind";
     assert_eq!(lines(event, &hidden)[2], told);
+}
+
+#[test]
+fn a_row_filter_is_named_where_it_may_exclude_the_row() {
+    let of = |is_filtered| {
+        let row = OutboxRow { is_filtered, ..row() };
+        FoundEvent { row: Some(row), ..FoundEvent::default() }
+    };
+    assert!(!lines(of(false), &slot(100))[2].contains("filter"));
+    let text = lines(of(true), &slot(100)).swap_remove(2);
+    let told = "dead letter: the row filter of the publication excludes its row, its row is older";
+    assert!(text.contains(told), "{text}");
+    let mut event = of(true);
+    event.judge(Some(&slot(100)), Completeness { letters_read: true, records_read: false });
+    let text = sentences(&event, Some(&slot(100))).swap_remove(2);
+    let told = "be searched: the row filter of the publication may exclude its row";
+    assert!(text.ends_with(told), "{text}");
 }
 
 #[test]

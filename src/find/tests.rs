@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::template::Template;
 
 fn request(wanted: Wanted, since_is_given: bool) -> FindRequest {
     FindRequest { wanted, since_unix_us: 900 * MARGIN_US, since_is_given, within: Duration::ZERO }
@@ -62,14 +63,17 @@ fn a_row_and_a_key_lead_to_a_partition_unless_a_column_does() {
         partition: Some(3),
         ..OutboxRow::default()
     };
-    let found = route_of(&row).unwrap();
+    let found = row.route().unwrap();
     assert_eq!((found.topic, found.key.as_deref()), (Template::literal("t"), Some(&b"k"[..])));
     assert_eq!(found.partition, Some(3));
-    assert_eq!(route_of(&OutboxRow { topic: None, ..row }), None);
+    assert_eq!(OutboxRow { topic: None, ..row }.route(), None);
     let mut route = Route::default();
-    assert_eq!(route_of_key(&route, Some(b"k")).key.as_deref(), Some(&b"k"[..]));
-    // It is searched everywhere.
-    assert_eq!(route_of_key(&route, None).key, None);
+    let spelled = Spelling::Bytes(b"k".to_vec());
+    assert_eq!(route_of_key(&route, &spelled).unwrap().key.as_deref(), Some(&b"k"[..]));
+    // The partition is not known.
+    assert_eq!(route_of_key(&route, &Spelling::Unknown).unwrap().key, None);
+    // The table cannot have the key.
+    assert_eq!(route_of_key(&route, &Spelling::NoValue(String::new())), None);
     route.partition = Some("p".to_owned());
-    assert_eq!(route_of_key(&route, Some(b"k")).key, None);
+    assert_eq!(route_of_key(&route, &spelled).unwrap().key, None);
 }

@@ -1,5 +1,6 @@
 //! Lists the rows of a polled table, and puts failed rows back, for the commands.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 
 use futures_util::StreamExt as _;
@@ -10,7 +11,7 @@ use super::settings::{PollingSettings, StatusValues, WorkColumns};
 use super::{statements, table_facts};
 use crate::base::error::Fault;
 use crate::outbox::settings::OutboxTable;
-use crate::source::faults::{query_fault, table_missing};
+use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Selects rows by key, and by ids unless there are none.
@@ -69,9 +70,7 @@ impl<'a> AdminRows<'a> {
         outbox: &'a OutboxTable,
         polling: &PollingSettings,
     ) -> Result<AdminRows<'a>, Fault> {
-        let facts = table_facts::gather(client, outbox).await;
-        let facts = facts.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
-        let facts = facts.ok_or_else(|| table_missing(outbox, "walrelay check"))?;
+        let facts = table_facts::require(client, outbox).await?;
         Ok(AdminRows {
             outbox,
             key: statements::key(outbox, &facts),
@@ -158,6 +157,28 @@ impl<'a> AdminRows<'a> {
         let row = client.query_one(&sql, &[]).await;
         let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
         Ok(row.get::<_, i64>(0).unsigned_abs())
+    }
+
+    /// The ids of the filter that [`Self::put_back`] would not find.
+    pub(crate) async fn absent_ids(
+        &self,
+        client: &Client,
+        filter: &RowFilter,
+    ) -> Result<Vec<String>, Fault> {
+        if filter.ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT {}::pg_catalog.text FROM {} t WHERE {}",
+            quote_ident(&self.outbox.columns.id),
+            quote_table(&self.outbox.schema, &self.outbox.table),
+            self.condition(&self.values.failed, filter)
+        );
+        let rows = client.query(&sql, &[]).await;
+        let rows = rows.map_err(|error| query_fault(&error, "looking for rows"))?;
+        let found: BTreeSet<&str> = rows.iter().map(|row| row.get(0)).collect();
+        let wanted: BTreeSet<&str> = filter.ids.iter().map(String::as_str).collect();
+        Ok(wanted.difference(&found).map(|id| (*id).to_owned()).collect())
     }
 
     fn condition(&self, status: &str, filter: &RowFilter) -> String {

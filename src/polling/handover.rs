@@ -16,8 +16,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::Client;
 
+use super::settings::{PollingSettings, StatusValues};
 use super::statements::Statements;
+use super::table_facts::polled_outbox;
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
+use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
 use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal};
@@ -29,8 +33,13 @@ use crate::source::slot_wait::NO_TIMEOUTS_SQL;
 const NOTICE_LOST_CLIENT_SQL: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
 
+/// The rule that a table must follow before it moves.
+pub(crate) const BY_INSERT: &str = "with a slot every INSERT is an event, whatever the status, and an UPDATE is none: let the \
+     writers insert a row only when it is to be published";
+
 pub(crate) struct TableHandover<'a> {
     pub(crate) source: &'a SourceSettings,
+    pub(crate) polling: &'a PollingSettings,
     pub(crate) statements: &'a Statements,
 }
 
@@ -95,6 +104,23 @@ pub(crate) async fn state(
 }
 
 impl TableHandover<'_> {
+    /// Refuses a table with rows that nobody would publish. Changes nothing.
+    pub(crate) async fn check(&self, client: &Client) -> Result<(), Fault> {
+        // Looking at each row takes longer than a role's settings may allow.
+        client.batch_execute(NO_TIMEOUTS_SQL).await.map_err(query_failed)?;
+        self.refuse_other_rows(client).await
+    }
+
+    /// Refuses rows that nobody would publish: the slot does not carry what is visible here, and polling publishes
+    /// what it knows to be pending.
+    async fn refuse_other_rows(&self, client: &Client) -> Result<(), Fault> {
+        let row = client.query_one(&self.statements.others, &[]).await.map_err(query_failed)?;
+        match row.get(0) {
+            0 => Ok(()),
+            rows => Err(other_rows(polled_outbox(self.source)?, self.polling, rows, row.get(1))),
+        }
+    }
+
     /// Creates the slot and marks the rows of polling; returns how many. `client` must be outside a
     /// transaction. A claim that is being made is waited for, and none is made in the meantime.
     pub(crate) async fn run(&self, client: &Client) -> Result<u64, Fault> {
@@ -146,16 +172,18 @@ impl TableHandover<'_> {
             quote_literal(&snapshot)
         );
         let marked = async {
-            client.batch_execute(&begin).await?;
-            let marked = client.execute(&self.statements.mark, &[]).await?;
-            client.batch_execute("COMMIT").await?;
+            client.batch_execute(&begin).await.map_err(query_failed)?;
+            // Some may be younger than the first check.
+            self.refuse_other_rows(client).await?;
+            let marked = client.execute(&self.statements.mark, &[]).await.map_err(query_failed)?;
+            client.batch_execute("COMMIT").await.map_err(query_failed)?;
             Ok(marked)
         };
         let marked = match marked.await {
             Ok(marked) => marked,
-            Err(error) => {
+            Err(fault) => {
                 client.batch_execute("ROLLBACK").await.map_err(query_failed)?;
-                return Err(query_failed(error));
+                return Err(fault);
             }
         };
         let copy = "SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2, false)";
@@ -166,6 +194,23 @@ impl TableHandover<'_> {
         drop(control);
         Ok(marked)
     }
+}
+
+/// The fault of rows with a status that polling does not know, one of which is `status`.
+fn other_rows(outbox: &OutboxTable, polling: &PollingSettings, rows: i64, status: &str) -> Fault {
+    let StatusValues { pending, published, .. } = polling.status_values.quoted();
+    let (column, rows) = (&polling.columns.status, counted(rows as usize, "row"));
+    Fault::new(
+        Exit::Source,
+        "outbox.other-status",
+        format!(
+            "{column} of {rows} in {outbox} is no value that polling knows, for example {status}: no such row would be published"
+        ),
+        "source.polling.status_values",
+        format!(
+            "{BY_INSERT}\nthen set {column} of such a row to {pending} if it is to be published, and to {published} or delete it if not; and run walrelay outbox handover again"
+        ),
+    )
 }
 
 fn query_failed(error: tokio_postgres::Error) -> Fault {
@@ -190,4 +235,24 @@ fn no_snapshot() -> Fault {
         "",
         "report it with the server's version; nothing was changed",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_nobody_would_publish_are_told_with_what_mends_them() {
+        let (outbox, mut polling) = (OutboxTable::default(), PollingSettings::default());
+        polling.columns.status = "state".to_owned();
+        polling.status_values.pending = "NEW".to_owned();
+        let fault = other_rows(&outbox, &polling, 2, "'DRAFT'");
+        assert_eq!(fault.code, "outbox.other-status");
+        for words in ["state of 2 rows in ", "for example 'DRAFT'"] {
+            assert!(fault.what.contains(words), "{fault}");
+        }
+        for words in ["an UPDATE is none", "set state of such a row to 'NEW'"] {
+            assert!(fault.mend.contains(words), "{fault}");
+        }
+    }
 }

@@ -8,11 +8,13 @@ use tokio_postgres::types::{Kind, ToSql};
 use tokio_postgres::{Column, Statement};
 
 use super::batch::{self, FailedRow, PolledRow, Verdicts};
+use super::lock_wait::LockWait;
 use super::statements::{EVENT, Statements};
 use crate::base::lsn::Lsn;
 use crate::pgoutput::relation::Relation;
 use crate::source::connect::{ConnectCause, ConnectError, ServerError};
 use crate::source::settings::ConnInfo;
+use crate::source::slot_wait::session_pid;
 use crate::source::sql::{self, Sql};
 
 /// A snapshot that was taken before the lock would not show the rows of the claim before.
@@ -61,6 +63,8 @@ pub(crate) struct Claim {
 
 pub(crate) struct PollingSession {
     pub(crate) sql: Sql,
+    /// Its process.
+    pub(crate) pid: i32,
     lease: Duration,
     /// The begin of a transaction that waits for locks for a short time.
     begin_short: String,
@@ -83,10 +87,11 @@ impl PollingSession {
         info: &ConnInfo,
         statements: &Statements,
         lease: Duration,
+        lock_wait: &LockWait,
     ) -> Result<PollingSession, ConnectError> {
         // It tries one address after the other, each for `connect_timeout`.
         let sql = sql::connect(info).await?;
-        let prepared = PollingSession::prepare(sql, statements, lease);
+        let prepared = PollingSession::prepare(sql, statements, lease, lock_wait);
         let limit = info.connect_timeout + lease;
         timeout(limit, prepared).await.unwrap_or_else(|_| Err(unanswered(limit)))
     }
@@ -95,6 +100,7 @@ impl PollingSession {
         sql: Sql,
         statements: &Statements,
         lease: Duration,
+        lock_wait: &LockWait,
     ) -> Result<PollingSession, ConnectError> {
         let failed = |error| sql.error(&error);
         // The server ends a statement before this side stops waiting for it. Otherwise a claim
@@ -112,23 +118,32 @@ impl PollingSession {
             part(80)
         );
         sql.client.batch_execute(&settings).await.map_err(failed)?;
+        let pid = session_pid(&sql.client).await.map_err(failed)?;
         let prepare = |statement| sql.client.prepare(statement);
-        let prepared = tokio::try_join!(
-            prepare(&statements.turn),
-            prepare(&statements.claim),
-            prepare(&statements.fetch),
-            prepare(&statements.abandoned),
-            prepare(&statements.published),
-            prepare(&statements.failed),
-            prepare(&statements.noted),
-            prepare(&statements.retaken),
-            prepare(&statements.given_back),
-        );
+        // Postgres locks the table to prepare a statement.
+        let preparing = async {
+            tokio::try_join!(
+                prepare(&statements.turn),
+                prepare(&statements.claim),
+                prepare(&statements.fetch),
+                prepare(&statements.abandoned),
+                prepare(&statements.published),
+                prepare(&statements.failed),
+                prepare(&statements.noted),
+                prepare(&statements.retaken),
+                prepare(&statements.given_back),
+            )
+        };
+        let prepared = tokio::select! {
+            prepared = preparing => prepared,
+            never = lock_wait.explain(pid) => match never {},
+        };
         let (turn, claim, fetch, abandoned, published, failed, noted, retaken, given_back) =
             prepared.map_err(failed)?;
         let is_retyped = !has_types(&fetch, &statements.event);
         Ok(PollingSession {
             sql,
+            pid,
             lease,
             begin_short,
             is_retyped,

@@ -43,7 +43,9 @@ async fn a_reason_is_written_whatever_characters_the_database_has() {
         client.batch_execute(rows).await.unwrap();
         let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
         let statements = Statements::of(&facts, &source, &outbox, &polling);
-        let opened = PollingSession::open(&source.connection, &statements, polling.lease).await;
+        let lock_wait = LockWait::new(&source.connection, polling.lease, |_| {});
+        let opened =
+            PollingSession::open(&source.connection, &statements, polling.lease, &lock_wait).await;
         let failed = |id: &str| FailedRow {
             id: id.to_owned(),
             attempts: 1,

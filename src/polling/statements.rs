@@ -72,6 +72,8 @@ pub(crate) struct Statements {
     /// Marks the rows of polling for a handover, except
     /// those that carry the name of a claim already.
     pub(crate) mark: String,
+    /// The number of rows whose status polling does not know, and one such status as SQL.
+    pub(crate) others: String,
     /// The number of unpublished rows, and the age of the oldest, NaN if none has a time. Parameter: most rows
     /// to count; of more, the age is that of the oldest among them and the first in the order.
     pub(crate) backlog: String,
@@ -123,6 +125,7 @@ impl Statements {
             expire: writer.expire(),
             clean: writer.clean(),
             mark: writer.mark(),
+            others: writer.others(),
             backlog: writer.backlog(),
             // Without an encoding the server takes all bytes as they are.
             any_character: ["UTF8", "SQL_ASCII"].contains(&facts.encoding.as_str()),
@@ -475,6 +478,16 @@ impl StatementWriter<'_> {
         let StatusValues { pending, in_progress, failed, .. } = &self.values;
         format!(
             "UPDATE {table} SET {locked_by} = 'handover' WHERE {status} IN ({pending}, {in_progress}, {failed}) AND {locked_by} IS NULL"
+        )
+    }
+
+    /// Compared as texts, because an enum may lack a value that is never written.
+    fn others(&self) -> String {
+        let (table, status) = (&self.table, &self.names.status);
+        let StatusValues { pending, in_progress, published, failed } = &self.values;
+        format!(
+            "SELECT pg_catalog.count(*), pg_catalog.quote_nullable(pg_catalog.left(pg_catalog.min({status}::pg_catalog.text), 60)) \
+             FROM {table} WHERE ({status}::pg_catalog.text IN ({pending}, {in_progress}, {published}, {failed})) IS NOT TRUE"
         )
     }
 

@@ -7,6 +7,7 @@ use tokio_postgres::{Client, Error};
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
+use crate::source::faults::{query_fault, table_missing};
 use crate::source::json_row::document_opt;
 use crate::source::settings::SourceSettings;
 
@@ -114,6 +115,16 @@ pub(crate) async fn gather(
 ) -> Result<Option<PolledTableFacts>, Error> {
     let OutboxTable { schema, table, .. } = outbox;
     document_opt(client, SQL, &[(schema, Type::TEXT), (table, Type::TEXT)]).await
+}
+
+/// The facts; a table that does not exist is a fault.
+pub(crate) async fn require(
+    client: &Client,
+    outbox: &OutboxTable,
+) -> Result<PolledTableFacts, Fault> {
+    let facts = gather(client, outbox).await;
+    let facts = facts.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
+    facts.ok_or_else(|| table_missing(outbox, "walrelay check"))
 }
 
 impl PolledTableFacts {

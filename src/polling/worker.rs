@@ -16,13 +16,16 @@ use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
+use super::lock_wait::LockWait;
 use super::locked_verdicts::LockedVerdicts;
 use super::lost_rows;
 use super::session::{Attempt, Claim, ClaimLimits, PollingSession, REPLANNING, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
+use crate::base::host;
 use crate::base::random;
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::source::settings::SourceSettings;
@@ -66,13 +69,15 @@ pub(crate) struct PollingShared {
     pub(crate) settled: Notify,
     /// Verdicts of claims whose rows other sessions have locked.
     pub(crate) locked: LockedVerdicts,
+    /// The wait for a table that another session has locked.
+    pub(crate) lock_wait: LockWait,
     /// No more claims.
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl PollingShared {
     fn next_claim(&self) -> String {
-        format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
+        claim_name(&self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Verdicts are written, but for so many rows that no longer belonged to the claim. `is_unsure` says that an
@@ -101,6 +106,22 @@ impl PollingShared {
     fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
+
+    /// Whether the log names the lock that was not given: `lock_not_available`.
+    fn is_explained(&self, error: &ConnectError) -> bool {
+        error.sqlstate() == Some("55P03") && self.lock_wait.is_told()
+    }
+}
+
+/// The name of this process in the table.
+pub(crate) fn process_name() -> String {
+    let began = unix_now_us() / 1000;
+    format!("{}:{}:{began:x}", host::name(), std::process::id())
+}
+
+/// The name of a claim, which marks its rows.
+pub(crate) fn claim_name(process: &str, number: u64) -> String {
+    format!("{process}#{number}")
 }
 
 /// Opens sessions, and waits between those that break.
@@ -144,9 +165,10 @@ impl<'a> Reconnect<'a> {
         if std::mem::replace(&mut self.opened, true) {
             tokio::time::sleep(self.backoff.next_delay()).await;
         }
-        let PollingShared { source, polling, statements, .. } = self.shared;
+        let PollingShared { source, polling, statements, lock_wait, .. } = self.shared;
         loop {
-            let opening = PollingSession::open(&source.connection, statements, polling.lease);
+            let opening =
+                PollingSession::open(&source.connection, statements, polling.lease, lock_wait);
             let error = match self.checked(opening.await).await {
                 Ok(session) => {
                     self.shared.login_refused.store(false, Ordering::Relaxed);
@@ -166,7 +188,9 @@ impl<'a> Reconnect<'a> {
                 self.shared.login_refused.store(true, Ordering::Relaxed);
             }
             let wait = self.backoff.next_delay();
-            tracing::warn!(code = "source.no-connection", error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
+            if !self.shared.is_explained(&error) {
+                tracing::warn!(code = "source.no-connection", error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
+            }
             tokio::time::sleep(wait).await;
         }
     }
@@ -210,7 +234,12 @@ pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), 
             _ => error.fault(connection, slot, publication),
         });
     }
-    tracing::warn!(code = "polling.connection-lost", error = %error, "a polling connection broke: reconnecting");
+    if error.sqlstate() != Some("55P03") {
+        shared.lock_wait.end();
+    }
+    if !shared.is_explained(error) {
+        tracing::warn!(code = "polling.connection-lost", error = %error, "a polling connection broke: reconnecting");
+    }
     Ok(())
 }
 
@@ -321,7 +350,11 @@ async fn take_turn(
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
     let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };
-    match session.claim(claim, limits).await {
+    let claimed = tokio::select! {
+        claimed = session.claim(claim, limits) => claimed,
+        never = shared.lock_wait.explain(session.pid) => match never {},
+    };
+    match claimed {
         // Another session holds the lock for longer, for example for a handover.
         Ok(None) => {
             schedule.failed(began);
@@ -329,6 +362,7 @@ async fn take_turn(
             Some(Ok((Claim::default(), began)))
         }
         Ok(Some(claimed)) => {
+            shared.lock_wait.end();
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
             if began.elapsed() >= shared.lease.length() {

@@ -11,9 +11,9 @@ fn who_may_not_log_in_is_told_and_the_password_is_not() {
     let mut scene = waiting("rabbit_login", ALL);
     let (name, port) = (scene.name.clone(), shared().node.port());
     scene.sink = sink(&format!("amqp://{name}:canary%2F1@127.0.0.1:{port}/{name}"));
-    let mend = format!("rabbitmqctl change_password \"{name}\"");
+    let mend = format!("rabbitmqctl change_password '{name}'");
     scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
-    let add = format!("rabbitmqctl add_user \"{name}\"");
+    let add = format!("rabbitmqctl add_user '{name}'");
     let rights = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'";
     let words = ["ACCESS_REFUSED", &mend, &add, rights];
     let ended = scene.assert_refused(5, "sink.login", &words);
@@ -24,10 +24,10 @@ fn who_may_not_log_in_is_told_and_the_password_is_not() {
     }
     // A virtual host that does not exist, and one that is another's.
     scene.sink = sink(&format!("amqp://{name}:{name}@127.0.0.1:{port}/none%2Fsuch"));
-    let words = ["none/such", "rabbitmqctl add_vhost \"none/such\""];
+    let words = ["none/such", "rabbitmqctl add_vhost 'none/such'"];
     scene.assert_refused(5, "sink.vhost", &words);
     scene.sink = sink(&format!("amqp://{name}:{name}@127.0.0.1:{port}"));
-    scene.assert_refused(5, "sink.vhost", &["rabbitmqctl set_permissions -p \"/\""]);
+    scene.assert_refused(5, "sink.vhost", &["rabbitmqctl set_permissions -p '/'"]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn an_exchange_or_queue_that_is_missing_is_told_before_anything_moves() {
     let words = [
         "exchange outbox.events does not exist",
         "walrelay init",
-        "rabbitmqadmin --vhost=\"rabbit_missing\" declare exchange name=\"outbox.events\" type=topic durable=true",
+        "rabbitmqadmin --vhost 'rabbit_missing' declare exchange --name 'outbox.events' --type 'topic' --durable true",
     ];
     scene.assert_refused(5, "sink.exchange-missing", &words);
     shared().exchange(&name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
@@ -102,7 +102,7 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
     shared().exchange(&name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
     let words = [
         "rabbit_forbidden may not publish to exchange outbox.events",
-        "rabbitmqctl set_permissions -p \"rabbit_forbidden\" \"rabbit_forbidden\" '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'",
+        "rabbitmqctl set_permissions -p 'rabbit_forbidden' 'rabbit_forbidden' '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'",
     ];
     scene.assert_refused(5, "sink.exchange-forbidden", &words);
     // The default exchange has another name in permissions.

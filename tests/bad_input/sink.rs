@@ -1,6 +1,6 @@
 //! A broker that is not there, or that lacks a topic.
 
-use crate::support::faults::{CliFixture, HALT, read};
+use crate::support::faults::{CliFixture, HALT, brokers, read};
 
 #[test]
 fn an_unreachable_broker_ends_the_start() {
@@ -50,7 +50,8 @@ fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
     scene.insert("3", "{}");
     let ended = scene.walrelay(&["run"]);
     let topic = "outbox.event.sink_made_later";
-    let create = format!("kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {topic}");
+    let brokers = brokers();
+    let create = format!("kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic}");
     let words = [&id, topic, &create, "this event is held"];
     ended.assert_fault(6, "event.refused", &words);
     // THEN what was committed before it has arrived, and the slot has not moved over it

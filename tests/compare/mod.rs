@@ -287,9 +287,8 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
     // WHEN it is interrupted, waits for that table, and is interrupted again
     relay.signal(Signal::INT);
     until("the removal to wait", LIMIT, || (scene.sql(&waits(false)) == "t").then_some(()));
-    relay.signal(Signal::INT);
     // THEN it ends, and tells what removes the rest
-    let ended = relay.wait();
+    let ended = relay.signal_until_end(Signal::INT);
     ended.assert_fault(
         1,
         "compare.interrupted",

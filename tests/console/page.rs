@@ -23,14 +23,14 @@ pub(super) fn assert_shows_what_is_told(browser: &Browser) {
         browser,
         &json!({ "has_token": true, "mode": "polling", "slot": null,
         "state": "sink_down", "ready": false, "since": "2026-11-25T01:02:03Z", "since_seconds": 75,
-        "reasons": [{ "code": "sink_down", "text": "broker unreachable for 4 s" }], "note": "a <note>",
+        "reasons": [{ "code": "sink_down", "text": "the sink has taken no event for 4 s" }], "note": "a <note>",
         "polling": { "backlog": 1_234_567, "backlog_age_seconds": 3_700.5 },
         "dead_letters": { "open": null, "breaker_open": true } }),
     );
     shown("#state-word", "sink down");
     assert_eq!(is_seen(parts), [false, true, false, true]);
     shown("#state-since", "for 1 min, since 01:02:03 UTC");
-    shown("#notices", "broker unreachable for 4 sa <note>");
+    shown("#notices", "the sink has taken no event for 4 sa <note>");
     shown("[data-path='/polling/backlog']", "1\u{202f}234\u{202f}567");
     shown("[data-path='/polling/backlog_age_seconds']", "1 h 1 min");
     shown("[data-path='/dead_letters/open'].absent", "not known");
@@ -41,11 +41,11 @@ pub(super) fn assert_shows_what_is_told(browser: &Browser) {
     tell(
         browser,
         &json!({ "state": "blocked", "ready": true, "reasons": [],
-        "reason": { "code": "sink_down", "text": "broker unreachable for 1 s" },
+        "reason": { "code": "sink_down", "text": "the sink has taken no event for 1 s" },
         "slot": { "name": "<b>s</b>", "safe_wal_bytes": null, "pinned_by": { "text": "SELECT 1" } } }),
     );
     shown("#state-word", "blocked");
-    shown("#notices", "broker unreachable for 1 sSELECT 1");
+    shown("#notices", "the sink has taken no event for 1 sSELECT 1");
     shown(".instance [data-path='/slot/name']", "<b>s</b>");
     shown("[data-path='/slot/safe_wal_bytes'].absent", "no limit known");
     assert_writes_figures_for_people(browser);

@@ -147,6 +147,7 @@ fn a_relay_that_waits_is_alive_and_not_ready_until_it_is_resumed() {
     assert_eq!(keys(scene.records()), ["1", "3"]);
     let (code, answer) = request_at(admin, resume, Some(TOKEN), "{}");
     assert_eq!((code, &answer["code"]), (404, &"resume.nothing".into()));
+    assert!(answer["help"].as_str().unwrap().contains("the relay runs"), "{answer}");
     // WHEN it is halted again THEN the command asks it, and a stop is still a stop
     open_gap(&scene);
     relay.wait_until("the stop", || get("/readyz").is_ok_and(|it| it.body.contains(CODE)));

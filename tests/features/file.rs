@@ -109,6 +109,7 @@ fn dead_letters_go_to_a_second_file_which_jq_reads() {
     // A second relay of the same file is refused.
     let second = scene.walrelay(&["run", "--listen", "127.0.0.1:0"]);
     second.assert_fault(5, "sink.file-locked", &["another relay writes", "fuser", "events.jsonl"]);
+    scene.walrelay(&["check"]).assert_says(&["! a relay writes", "another sink.file.path"]);
     relay.stop();
     // THEN the other event is there, and this one is a dead letter, whole
     assert_eq!(lines(&scene).iter().map(id).collect::<Vec<_>>(), [passed]);

@@ -107,6 +107,23 @@ fn a_login_writes_to_two_exchanges_and_reads_dead_letters() {
 }
 
 #[test]
+fn a_user_with_fewer_channels_than_run_needs_is_told_by_check() {
+    let scene = waiting("rabbit_channels", ALL);
+    let (name, broker) = (scene.name.clone(), shared());
+    set_up(&name);
+    let limit = format!("user-limits/{name}/max-channels");
+    broker.api("PUT", &limit, r#"{"value": 2}"#);
+    let check = scene.walrelay(&["check"]);
+    assert_eq!(check.code, 1, "{check}");
+    check.assert_says(&[
+        "✗ rabbit_channels cannot open 3 channels at once",
+        "rabbitmqctl clear_user_limits 'rabbit_channels' max-channels",
+    ]);
+    broker.api("PUT", &limit, r#"{"value": 3}"#);
+    scene.walrelay(&["check"]).assert_done();
+}
+
+#[test]
 fn events_go_over_tls_by_password_and_by_certificate() {
     let mut scene = waiting("rabbit_tls", ALL);
     let (name, broker) = (scene.name.clone(), shared());
@@ -168,16 +185,11 @@ fn what_dead_letters_need_is_insisted_on_and_made_by_init() {
     set_up(&name);
     without_dead_letters(&name);
     // GIVEN neither exchange nor queue THEN nothing moves
-    let words = [
-        "exchange outbox.dlx, for dead letters, does not exist",
-        "walrelay init",
-        "declare exchange name=\"outbox.dlx\" type=direct durable=true",
-    ];
+    let words = ["exchange outbox.dlx, for dead letters, does not exist", "walrelay init"];
     scene.assert_refused(5, "sink.dead-letter-missing", &words);
     scene.walrelay(&["check"]).assert_says(&[
         "✗ exchange outbox.dlx, for dead letters, does not exist",
         "✗ queue outbox.dlq, for dead letters, does not exist",
-        "declare queue name=\"outbox.dlq\" durable=true queue_type=stream",
     ]);
     // WHEN nothing is ever written to them THEN they are not asked for
     scene.extra = "[delivery]\non_dead_letter = \"halt\"\n".to_owned();
@@ -243,7 +255,7 @@ fn who_may_not_write_or_read_dead_letters_is_told_with_the_command() {
     let name = scene.name.clone();
     set_up(&name);
     let command = format!(
-        "rabbitmqctl set_permissions -p \"{name}\" \"{name}\" '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'"
+        "rabbitmqctl set_permissions -p '{name}' '{name}' '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'"
     );
     let words = ["may not publish dead letters to exchange outbox.dlx", &command];
     scene.assert_refused(5, "sink.dead-letter-forbidden", &words);

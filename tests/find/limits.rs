@@ -7,13 +7,15 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::Producer as _;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use serde_json::{Value, json};
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use walrelay_harness::consumer::create_topic;
 
+use super::says;
 use crate::sinks::kafka_log::{broker, producer, write};
-use crate::support::LIMIT;
 use crate::support::faults::{CliFixture, HALT, brokers};
+use crate::support::{LIMIT, until};
 
 /// Searches a partition for anything; also the number of records that were read.
 fn search(topic: &str, key: Option<&str>, within: Duration) -> (SearchReport, u64) {
@@ -101,6 +103,79 @@ fn what_the_login_or_the_publication_leaves_out_is_said() {
         &format!("an event with id {id} may exist: neither rows nor topics could be searched"),
         &format!("rows of public.outbox: this role may not read them: {grant}"),
     ]);
+    // GIVEN a schema that it may not use either THEN each right that is missing is named
+    scene.sql("REVOKE USAGE ON SCHEMA public FROM PUBLIC");
+    let on_schema = "GRANT USAGE ON SCHEMA \"public\" TO \"find_reader\";";
+    let ended = scene.walrelay(&["find", &id]);
+    ended.assert_says(&[&format!("this role may not read them: {on_schema} {grant}")]);
+    scene.sql("GRANT SELECT ON public.outbox TO find_reader");
+    let ended = scene.walrelay(&["find", &id]);
+    ended.assert_says(&[&format!("this role may not read them: {on_schema}")]);
+    assert!(!ended.all().contains("GRANT SELECT"), "{ended}");
+}
+
+#[test]
+fn rows_of_several_tables_are_judged_each_by_its_own_record() {
+    const KEY: &str = "77f1c0de-0000-4000-8000-000000000001";
+    // GIVEN tables whose keys have different types, one of them with a row filter
+    let mut scene = CliFixture::bare("find_tables");
+    scene.sql(
+        "CREATE TABLE public.audits (id int PRIMARY KEY, aggregateid uuid, region text, payload text);
+         CREATE TABLE public.counts (id int PRIMARY KEY, aggregateid int, payload text);",
+    );
+    scene.source = r#"
+        [[source.outbox]]
+        table = "public.audits"
+        where = "region <> 'test'"
+        route = { topic = "find.tables.audits" }
+        [[source.outbox]]
+        table = "public.counts"
+        route = { topic = "find.tables.counts" }
+    "#
+    .into();
+    for topic in ["find.tables.audits", "find.tables.counts"] {
+        scene.make_topic(topic, 2);
+    }
+    scene.walrelay(&["init"]).assert_done();
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    scene.sql(&format!(
+        "INSERT INTO audits VALUES (7001, '{KEY}', 'eu', 'x'), (7002, '{KEY}', 'test', 'x');
+         INSERT INTO counts VALUES (7001, 7, 'x');"
+    ));
+    scene.wait_confirmed(&mut relay);
+    let find = |words: &[&str]| {
+        let ended = scene.walrelay(&[&["find", "--json"], words].concat());
+        let answer: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+        (ended.code, answer)
+    };
+    // Other tests write WAL in the meantime, which the slot has to pass first.
+    let (code, answer) = until("the slot to pass the row", LIMIT, || {
+        let (code, answer) = find(&["--key", KEY]);
+        let mut events = answer["events"].as_array().unwrap().iter();
+        let has_passed = events.all(|event| event["slot_passed"] == true);
+        has_passed.then_some((code, answer))
+    });
+    // THEN the row that the filter excludes is not called published
+    let [excluded, other] = &answer["events"].as_array().unwrap()[..] else { panic!("{answer}") };
+    assert_eq!((code, &excluded["id"], &excluded["state"]), (1, &json!("7002"), &json!("unknown")));
+    assert!(says(&excluded["text"], "the row filter of the publication"), "{answer}");
+    assert_eq!((&other["id"], &other["state"]), (&json!("7001"), &json!("published")), "{answer}");
+    // AND the table that cannot have the key leads nowhere
+    for places in [&answer["searched"], &answer["not_searched"]] {
+        assert!(!says(places, "find.tables.counts"), "{answer}");
+    }
+    // WHEN two tables have the id THEN each record is of the row that leads to its topic
+    let (code, answer) = find(&["7001"]);
+    let events = answer["events"].as_array().unwrap();
+    assert_eq!((code, events.len()), (0, 2), "{answer}");
+    for event in events {
+        let table = event["row"]["table"].as_str().unwrap();
+        let [record] = &event["published"].as_array().unwrap()[..] else { panic!("{answer}") };
+        assert_eq!(record["topic"], table.replace("public.", "find.tables."), "{answer}");
+        assert!(says(&event["text"], "rows of 2 tables have it"), "{answer}");
+    }
+    relay.stop();
 }
 
 #[test]

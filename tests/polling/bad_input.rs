@@ -397,6 +397,15 @@ fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
     value("COMMIT");
     relay.wait_to_say("table public.outbox can be polled");
     relay.wait_until("the note to end", || note().is_empty());
+    // WHEN another one begins while the table is polled THEN it is told, too, until it ends
+    value("BEGIN; LOCK TABLE outbox");
+    relay.wait_until("the note", || note().contains(&found));
+    let mut list = scene.spawn(&["outbox", "list"]);
+    list.wait_to_say("has locked public.outbox");
+    value("COMMIT");
+    list.wait().assert_done();
+    relay.wait_until("the note to end", || note().is_empty());
+    assert_eq!(relay.said().matches("polling.table-locked").count(), 2, "{}", relay.said());
     relay.stop();
     // WHEN a signal comes while polling waits for another one THEN it ends
     value("BEGIN; LOCK TABLE outbox");

@@ -52,7 +52,9 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     let id = site.value("select id::text from outbox where status = 'failed'");
     walrelay(&["outbox", "list", "--json"]).assert_done().assert_says(&[&id]);
     assert_eq!(walrelay(&["outbox", "retry"]).code, 2, "nothing was named");
-    assert_eq!(walrelay(&["outbox", "retry", "no such id"]).code, 1);
+    let unknown = walrelay(&["outbox", "retry", "no such id"]);
+    unknown.assert_says(&["no failed row has one of these ids: no such id"]);
+    assert_eq!(unknown.code, 1);
     // WHEN one would only look THEN it stays as it is
     let would = walrelay(&["outbox", "retry", &id, "--dry-run", "--output", "json"]);
     assert_eq!(would.assert_done().out, "{\"dry_run\":true,\"rows\":1}\n");

@@ -236,6 +236,32 @@ fn a_table_of_other_names_and_words_is_polled_as_it_is() {
 }
 
 #[test]
+fn a_table_with_rows_that_nobody_would_publish_is_not_handed_over() {
+    let scene = shipped("polling_drafts");
+    let refused = |code: &str, words: &[&str]| {
+        for arguments in [&["outbox", "handover", "--dry-run"][..], &["outbox", "handover"]] {
+            scene.walrelay(arguments).assert_fault(4, code, words);
+        }
+        assert_eq!(scene.slot_state(), "");
+    };
+    // GIVEN a row whose status polling does not know
+    scene.sql("ALTER TABLE outbox DROP CONSTRAINT outbox_status_check");
+    scene.sql("INSERT INTO outbox (event_key, payload, status) VALUES ('k', '{}', 'draft')");
+    let what =
+        "status of 1 row in public.outbox is no value that polling knows, for example 'draft'";
+    refused("outbox.other-status", &[what, "an UPDATE is none", "set status of such a row"]);
+    scene.sql("UPDATE outbox SET status = 'published'");
+    // GIVEN new rows that have it
+    scene.sql("ALTER TABLE outbox ALTER status SET DEFAULT 'draft'");
+    refused("table.status-default", &["an UPDATE is none", "SET DEFAULT 'pending';"]);
+    // WHEN both are mended THEN it can be handed over
+    scene.sql("ALTER TABLE outbox ALTER status SET DEFAULT 'pending'");
+    scene.walrelay(&["slot", "show"]).assert_fault(3, "slot.missing", &["outbox handover"]);
+    scene.walrelay(&["outbox", "handover"]).assert_done().assert_says(&["+ created slot"]);
+    scene.walrelay(&["slot", "show"]).assert_done();
+}
+
+#[test]
 fn a_published_row_may_be_deleted_instead() {
     let mut scene = shipped("polling_delete");
     scene.source = scene.source.replace("interval", "on_published = \"delete\"\ninterval");

@@ -240,7 +240,7 @@ fn what_is_no_stream_is_told_and_nothing_is_taken_from_it() {
     // One that is not there.
     let fault = real::broker().log(&address("log.none"), ReadFrom::Beginning).err().unwrap();
     assert_eq!(fault.code, "sink.dead-letter-missing");
-    assert!(fault.mend.contains("queue_type=stream"), "{fault}");
+    assert_eq!(fault.mend, "walrelay init", "{fault}");
 }
 
 #[test]

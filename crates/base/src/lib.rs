@@ -9,6 +9,7 @@ pub mod random;
 pub mod runtime;
 pub mod secret;
 pub mod service_manager;
+pub mod stop_requests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tls;

@@ -27,6 +27,7 @@ pub mod terminal;
 mod testing;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -41,6 +42,7 @@ use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
 use walrelay_base::clock::unix_now_us;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::runtime;
+use walrelay_base::stop_requests::{StopRequest, StopRequests};
 use walrelay_sink::Broker;
 use walrelay_sink::bench_target::BenchTarget;
 
@@ -80,7 +82,7 @@ async fn compare(
     let mut signals = StopSignals::listen()?;
     let source = tokio::select! {
         source = ScratchSource::open(request.source, &name) => source?,
-        signal = signals.next() => return Err(interrupted(signal)),
+        signal = signals.first() => return Err(interrupted(signal)),
     };
     watcher.announce(&plan.announcement());
     watcher.announce(&format!("everything is made under the name {name}, and removed at the end"));
@@ -88,7 +90,7 @@ async fn compare(
     let mut making = at_broker(sink, move |broker| broker.create_bench_target(&target));
     let ended = tokio::select! {
         ended = measure(request, &source, &mut making, report, watcher) => ended,
-        signal = signals.next() => Err(interrupted(signal)),
+        signal = signals.first() => Err(interrupted(signal)),
     };
     report.incomplete = ended.as_ref().err().map(|fault| cut_short(plan, report, fault));
     watcher.announce("removing what was made; a second signal would leave it behind");
@@ -212,7 +214,7 @@ struct StopSignals {
     terminate: Signal,
     hangup: Signal,
     quit: Signal,
-    any_came: bool,
+    requests: StopRequests,
 }
 
 impl StopSignals {
@@ -223,28 +225,30 @@ impl StopSignals {
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
             hangup: listen(SignalKind::hangup(), "SIGHUP")?,
             quit: listen(SignalKind::quit(), "SIGQUIT")?,
-            any_came: false,
+            requests: StopRequests::default(),
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    async fn first(&mut self) -> &'static str {
+        self.next().await.0
+    }
+
+    async fn next(&mut self) -> (&'static str, StopRequest) {
         let name = tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.hangup.recv() => "SIGHUP",
             _ = self.quit.recv() => "SIGQUIT",
         };
-        self.any_came = true;
-        name
+        (name, self.requests.receive(Instant::now()))
     }
 
     /// A signal after the first. SIGHUP does not count: a terminal that closes may send it twice,
     /// and nobody would read which commands remove what is left.
     async fn second(&mut self) -> &'static str {
         loop {
-            let is_second = self.any_came;
-            let name = self.next().await;
-            if is_second && name != "SIGHUP" {
+            let (name, request) = self.next().await;
+            if request == StopRequest::Second && name != "SIGHUP" {
                 return name;
             }
         }

@@ -54,6 +54,7 @@ impl SinkSettings for KafkaSettings {
 
     fn into_broker(self) -> Arc<dyn Broker> {
         let learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
+        let learned = learned.with_tools(self.tools());
         Arc::new(KafkaBroker { settings: self, learned: Arc::new(learned) })
     }
 }

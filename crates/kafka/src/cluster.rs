@@ -132,7 +132,7 @@ pub(super) fn create_topics(
             Ok(name) => names.push(name),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
-                let failure = fault::failure(code_of(code), "", &name, None);
+                let reason = fault::reason(code_of(code), &name);
                 let mend = match code {
                     Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => format!(
                         "kafka-acls.sh --bootstrap-server {} --add --allow-principal User:… --operation Create --operation Describe --topic {name}",
@@ -149,9 +149,9 @@ pub(super) fn create_topics(
                         "the cluster refuses these partitions, replicas or settings: create the topic in the way that it allows (dead letters want cleanup.policy=delete, retention.ms=-1): kafka-topics.sh --bootstrap-server {} --create --topic {name} --partitions …",
                         settings.brokers
                     ),
-                    _ => fault::mend(code_of(code), &name, &settings.brokers, true),
+                    _ => fault::mend(code_of(code), &name, &settings.tools(), true),
                 };
-                return Err(not_created(&name, &failure.reason, settings, &mend));
+                return Err(not_created(&name, &reason, settings, &mend));
             }
         }
     }
@@ -305,7 +305,6 @@ pub(super) fn topic_unusable(
     topic: &str,
     is_listed: bool,
 ) -> Fault {
-    let failure = fault::failure(code, "", topic, None);
     let (name, what) = match code {
         kafka::Code::UnknownTopic
         | kafka::Code::UnknownTopicOrPartition
@@ -315,10 +314,13 @@ pub(super) fn topic_unusable(
         kafka::Code::TopicAuthorizationFailed => {
             ("sink.topic-forbidden", format!("this login may not see topic {topic}"))
         }
-        _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
+        _ => {
+            let reason = fault::reason(code, topic);
+            ("sink.topic-unusable", format!("topic {topic} cannot be used: {reason}"))
+        }
     };
     let place = format!("topic {topic} on {}", settings.brokers);
-    let mend = fault::mend(code, topic, &settings.brokers, is_listed);
+    let mend = fault::mend(code, topic, &settings.tools(), is_listed);
     Fault::new(Exit::Sink, name, what, place, mend)
 }
 
@@ -327,7 +329,7 @@ pub(super) fn dead_letters_unusable(
     settings: &KafkaSettings,
     topic: &str,
 ) -> Fault {
-    let brokers = &settings.brokers;
+    let KafkaSettings { brokers, partitions, .. } = settings;
     let (name, what, mend) = match code {
         kafka::Code::TopicAuthorizationFailed => (
             "sink.dead-letter-forbidden",
@@ -343,7 +345,7 @@ pub(super) fn dead_letters_unusable(
             "sink.dead-letter-missing",
             format!("the dead-letter topic {topic} does not exist"),
             format!(
-                "walrelay init, or: kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions 8{}",
+                "walrelay init, or: kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions {partitions}{}",
                 KEPT_FOR_EVER.map(|(key, value)| format!(" --config {key}={value}")).concat()
             ),
         ),

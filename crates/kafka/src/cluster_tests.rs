@@ -38,3 +38,14 @@ fn the_wait_for_a_new_topic_is_bounded_and_ends_where_the_login_may_not_look() {
     let (none, looks) = found(vec![refused(Code::TopicAuthorizationFailed)], CHANGE_WITHIN);
     assert_eq!((none, looks), (refused(Code::TopicAuthorizationFailed), 1));
 }
+
+#[test]
+fn the_command_that_creates_a_missing_topic_has_the_configured_values() {
+    let (brokers, code) = ("a:1,b:2".to_owned(), kafka::Code::UnknownTopicOrPartition);
+    let settings = KafkaSettings { brokers, partitions: 2, ..KafkaSettings::default() };
+    let missing = topic_unusable(code, &settings, "t", true);
+    for fault in [missing, dead_letters_unusable(code, &settings, "t")] {
+        let create = "kafka-topics.sh --bootstrap-server a:1,b:2 --create --topic t --partitions 2";
+        assert!(fault.mend.starts_with(&format!("walrelay init, or: {create}")), "{fault}");
+    }
+}

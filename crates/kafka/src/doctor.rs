@@ -68,7 +68,9 @@ fn unusable_topics(
             break;
         }
         let code = answer(sink, topic)?;
-        faults.extend(code.map(|code| cluster::topic_unusable(code, settings, topic, true)));
+        let is_listed = is_listed(topic, settings, required);
+        let fault = |code| cluster::topic_unusable(code, settings, topic, is_listed);
+        faults.extend(code.map(fault));
     }
     if let Some(address) = required.dead_letters.as_ref().filter(|_| !stop.load(Relaxed)) {
         let topic = address.topic.as_str();
@@ -81,6 +83,13 @@ fn unusable_topics(
         faults.extend(code.map(fault));
     }
     Ok(faults)
+}
+
+/// Whether `walrelay init` creates this required topic. A replay requires the topic of an event, to which a
+/// row has led.
+fn is_listed(topic: &str, settings: &KafkaSettings, required: &Requirements) -> bool {
+    let is_it = |name: &String| name == topic;
+    settings.topics.iter().any(is_it) || !required.from_rows.iter().any(is_it)
 }
 
 /// Whether this code says that no broker has answered.
@@ -158,7 +167,7 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
     }
     let listed: Vec<&str> = topics.iter().copied().collect();
     for topic in sink.producer().client.unwritable(&listed, TOPIC_REQUEST_MS) {
-        let mend = fault::mend(Code::TopicAuthorizationFailed, &topic, brokers, true);
+        let mend = fault::mend(Code::TopicAuthorizationFailed, &topic, &settings.tools(), true);
         let text = format!(
             "this login may not write topic {topic}: its events would become dead letters; {mend}"
         );

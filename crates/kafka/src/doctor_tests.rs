@@ -4,6 +4,20 @@ use super::*;
 use walrelay_sink::broker::UNREACHABLE;
 
 #[test]
+fn init_creates_what_the_configuration_names_and_not_what_rows_lead_to() {
+    let both = ["configured", "orders"];
+    let settings =
+        KafkaSettings { topics: vec!["configured".to_owned()], ..KafkaSettings::default() };
+    let mut required = Requirements::default();
+    let listed = |required: &Requirements| both.map(|it| is_listed(it, &settings, required));
+    // GIVEN topics of routes
+    assert_eq!(listed(&required), [true, true]);
+    // GIVEN those of events that are replayed
+    required.from_rows = both.map(str::to_owned).to_vec();
+    assert_eq!(listed(&required), [true, false]);
+}
+
+#[test]
 fn a_cluster_that_goes_silent_is_asked_for_one_topic_only() {
     // GIVEN a cluster that has answered
     let cluster = MockCluster::new(1).unwrap();

@@ -63,13 +63,13 @@ pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
 }
 
 pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &str) -> Fault {
-    let mend = reaching(reason);
+    let mend = reaching(reason, &settings.brokers);
     let what = format!("no Kafka broker answered within {} s: {reason}", within.as_secs());
     Fault::new(Exit::Sink, UNREACHABLE, what, cluster::brokers_key(settings), mend).passing()
 }
 
 /// The remedy for an error of librdkafka's about a connection.
-fn reaching(error: &str) -> &'static str {
+fn reaching(error: &str, brokers: &str) -> String {
     // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
     let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
     // Another name than this is one that the cluster has given.
@@ -77,7 +77,7 @@ fn reaching(error: &str) -> &'static str {
     let text = named.map_or(error, |(_, text)| text).to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     // This one names a host.
-    if is_advertised && says(&["failed to resolve"]) {
+    let mend = if is_advertised && says(&["failed to resolve"]) {
         "the cluster itself names this host: let this host resolve the name, or correct advertised.listeners of that broker"
     } else if is_advertised && says(&["connect to", "timed out"]) {
         "start the broker, or correct its advertised.listeners: the cluster itself names this address"
@@ -94,8 +94,11 @@ fn reaching(error: &str) -> &'static str {
     } else if says(&["resolve"]) {
         "correct the host name in sink.kafka.brokers"
     } else {
-        "start the broker, or correct sink.kafka.brokers, or security.protocol in sink.kafka.properties where the broker closes the connection; try: kafka-broker-api-versions.sh --bootstrap-server …"
-    }
+        return format!(
+            "start the broker, or correct sink.kafka.brokers, or security.protocol in sink.kafka.properties where the broker closes the connection; try: kafka-broker-api-versions.sh --bootstrap-server {brokers}"
+        );
+    };
+    mend.to_owned()
 }
 
 #[cfg(test)]

@@ -39,6 +39,9 @@ fn an_error_of_a_connection_leads_to_what_mends_it() {
         (Code::Authentication.to_string(), "correct sasl.mechanism"),
         (Code::OperationTimedOut.to_string(), "start the broker"),
     ] {
-        assert!(reaching(&error).starts_with(mend), "{error}: {}", reaching(&error));
+        let told = reaching(&error, "kafka:9092");
+        assert!(told.starts_with(mend), "{error}: {told}");
     }
+    let told = reaching("no answer", "a:1,b:2");
+    assert!(told.ends_with("kafka-broker-api-versions.sh --bootstrap-server a:1,b:2"), "{told}");
 }

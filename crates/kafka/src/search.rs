@@ -1,5 +1,7 @@
 //! Looks for published events in the partition to which the producer sends their key.
 
+use std::collections::BTreeMap;
+
 use rdkafka::Offset;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
@@ -28,27 +30,34 @@ pub(super) fn search(
     let mut places = Vec::new();
     for route in scope.routes {
         let others = format!("other topics of {}: they come from rows", route.topic);
-        if route.topic.constant().is_none() && !report.without_rows.contains(&others) {
-            report.without_rows.push(others);
+        if route.topic.constant().is_none() && !report.not_searched.contains(&others) {
+            report.not_searched.push(others);
         }
         places.extend(topics(settings, route).into_iter().map(|topic| (topic, route)));
     }
     if places.is_empty() {
         return report;
     }
+    // So it is known of which topics only other partitions are left.
+    let has_key = |route: &SearchRoute| route.key.as_ref().is_some_and(|key| !key.is_empty());
+    places.sort_by_key(|(_, route)| route.partition.is_none() && !has_key(route));
     let scan = match topic_reader::uncommitted_scan(settings) {
         Ok(scan) => scan,
         Err(fault) => return SearchReport::not_possible(fault.what),
     };
-    let mut search = PartitionSearch { settings, scope, take, scan, report, read: Vec::new() };
+    let mut search = PartitionSearch { settings, scope, take, scan, report, read: BTreeMap::new() };
     for (topic, route) in places {
         if let Some(limit) = scope.limits.reached() {
             search.report.not_searched.push(format!("topic {topic}: {limit}"));
             continue;
         }
-        // Without a broker every topic would wait for it.
-        if search.topic(topic, route).is_err() {
-            break;
+        match search.topic(topic, route) {
+            Ok(true) if route.topic.constant().is_some() => {
+                search.report.complete.push(route.clone());
+            }
+            Ok(_) => {}
+            // Without a broker every topic would wait for it.
+            Err(Unreachable) => break,
         }
     }
     search.report
@@ -71,20 +80,21 @@ struct PartitionSearch<'s, 't> {
     take: &'t mut TakeRecord<'t>,
     scan: TopicScan,
     report: SearchReport,
-    /// Topics and partitions that were read.
-    read: Vec<(String, i32)>,
+    /// Topics and partitions that were searched, and whether every record of each was read.
+    read: BTreeMap<(String, i32), bool>,
 }
 
 /// No broker answers.
 struct Unreachable;
 
 impl PartitionSearch<'_, '_> {
-    fn topic(&mut self, topic: &str, route: &SearchRoute) -> Result<(), Unreachable> {
+    /// Searches the topic, and returns whether every record of the route there was read.
+    fn topic(&mut self, topic: &str, route: &SearchRoute) -> Result<bool, Unreachable> {
         let why = match self.search(topic, route) {
-            Ok(()) => return Ok(()),
+            Ok(is_read) => return Ok(is_read),
             Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => {
                 self.report.searched.push(format!("topic {topic}: it does not exist"));
-                return Ok(());
+                return Ok(true);
             }
             Err(error) => {
                 if let Some(why) = self.scan.why_unreachable(&error) {
@@ -97,10 +107,10 @@ impl PartitionSearch<'_, '_> {
             }
         };
         self.report.not_searched.push(why);
-        Ok(())
+        Ok(false)
     }
 
-    fn search(&mut self, topic: &str, route: &SearchRoute) -> Result<(), KafkaError> {
+    fn search(&mut self, topic: &str, route: &SearchRoute) -> Result<bool, KafkaError> {
         let PartitionSearch { settings, scope, take, scan, report, read } = self;
         let limits = scope.limits;
         let found = scan.partitions(topic, limits.left().min(ANSWER_WITHIN))?;
@@ -112,25 +122,31 @@ impl PartitionSearch<'_, '_> {
         };
         let Some(partition) = route.partition.or_else(of_key).filter(|it| (0..count).contains(it))
         else {
-            report.not_searched.push(format!("topic {topic}: the partition is not known"));
-            return Ok(());
+            let is_read = read.keys().any(|(known, _)| known == topic);
+            let rest = if is_read { "other partitions of " } else { "" };
+            let unknown = format!("{rest}topic {topic}: the partition is not known");
+            if !report.not_searched.contains(&unknown) {
+                report.not_searched.push(unknown);
+            }
+            return Ok(false);
         };
-        let place = (topic.to_owned(), partition);
-        if read.contains(&place) {
-            return Ok(());
+        let known = (topic.to_owned(), partition);
+        if let Some(is_read) = read.get(&known) {
+            return Ok(*is_read);
         }
-        read.push(place);
+        read.insert(known.clone(), false);
         let place = format!("partition {partition} of topic {topic}");
         if found.iter().any(|found| found.id == partition && found.leader < 0) {
             report.not_searched.push(format!("{place}: it has no leader"));
-            return Ok(());
+            return Ok(false);
         }
         let from = time(scope.from_unix_us);
         let ranges = scan.ranges(topic, &[partition], from, limits.deadline)?;
         // So it may be where a partition has lost its beginning, and what is left of it begins later.
         let first = scan.offsets(topic, &[partition], Offset::Beginning, limits.deadline)?;
         let first = first.get(&partition).copied().unwrap_or_default();
-        if first > 0 && ranges.iter().all(|range| range.start <= first) {
+        let is_cut = first > 0 && ranges.iter().all(|range| range.start <= first);
+        if is_cut {
             report
                 .not_searched
                 .push(format!("older records of {place}: retention has removed them"));
@@ -150,7 +166,9 @@ impl PartitionSearch<'_, '_> {
                 report.not_searched.push(format!("the rest of {place}, after {records}: {limit}"));
             }
         }
-        Ok(())
+        let is_read = limit.is_none() && !is_cut;
+        read.insert(known, is_read);
+        Ok(is_read)
     }
 }
 

@@ -7,6 +7,7 @@ use walrelay_base::error::Fault;
 use walrelay_base::secret::{Secret, SecretFile as _};
 use walrelay_base::settings::kind::{TOPIC, TextRule};
 use walrelay_base::settings::{integer, map, name_of, secret, settings, strings, text, units};
+use walrelay_core::sink::kafka::fault::ToolArguments;
 use walrelay_sink::settings::{InvalidSetting, Surroundings};
 
 const BROKERS: TextRule = TextRule {
@@ -91,6 +92,11 @@ impl KafkaSettings {
             invalid.extend(found.map(|it| InvalidSetting { name: Some(name.clone()), ..it }));
         }
         invalid
+    }
+
+    /// The values for the commands that texts name.
+    pub(super) fn tools(&self) -> ToolArguments {
+        ToolArguments { brokers: self.brokers.clone(), partitions: self.partitions }
     }
 
     /// The librdkafka properties in force: those of the relay, then the user's as they were at the

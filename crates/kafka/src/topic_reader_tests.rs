@@ -39,5 +39,22 @@ fn a_search_does_not_wait_for_a_leader() {
     let report = search(&settings, &scope, &mut |_| {});
     assert_eq!(report.not_searched, ["partition 1 of topic events: it has no leader"]);
     assert_eq!(report.searched, ["partition 0 of topic events: 0 records"]);
+    assert_eq!(report.complete, [route(0)]);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_topic_of_which_a_partition_is_read_is_not_listed_as_one_that_was_not() {
+    let (_cluster, settings) = cluster_with(TOPIC);
+    let route = |partition| SearchRoute { topic: Template::literal(TOPIC), key: None, partition };
+    let stop = AtomicBool::new(false);
+    let limits = SearchLimits { deadline: Instant::now() + WITHIN, stop: &stop };
+    // GIVEN routes to the topic, of which one leads to a partition
+    let routes = [route(None), route(Some(0)), route(None)];
+    let scope = SearchScope { routes: &routes, from_unix_us: 0, limits };
+    let report = search(&settings, &scope, &mut |_| {});
+    assert_eq!(report.searched, ["partition 0 of topic events: 0 records"]);
+    let rest = "other partitions of topic events: the partition is not known";
+    assert_eq!(report.not_searched, [rest]);
+    assert_eq!(report.complete, [route(Some(0))]);
 }

@@ -1,11 +1,13 @@
-//! Effects of topic settings: a topic may refuse records for the time of their publish, delete them too
-//! early, or confirm them before there is a second copy.
+//! Effects of topic settings: a topic may refuse records for their size or for the time of their publish,
+//! delete them too early, or confirm them before there is a second copy.
 
 use std::time::Duration;
 
+use walrelay_core::sink::kafka::fault::{LETTER_BYTES_MIN, limit_command};
+
 use super::cluster;
 use super::settings::KafkaSettings;
-use walrelay_base::figures::duration;
+use walrelay_base::figures::{counted, duration};
 use walrelay_base::finding::Finding;
 
 /// Most of the difference between two clocks that are set by NTP.
@@ -26,6 +28,7 @@ struct TopicSettings<'a> {
     retention_ms: Option<i64>,
     retention_bytes: Option<i64>,
     cleanup_policy: Option<&'a str>,
+    bytes_max: Option<usize>,
     replicas: Option<usize>,
     in_sync_min: Option<usize>,
 }
@@ -64,6 +67,7 @@ pub(super) fn findings(
             retention_ms: number("retention.ms"),
             retention_bytes: number("retention.bytes"),
             cleanup_policy: text("cleanup.policy"),
+            bytes_max: text("max.message.bytes").and_then(|number| number.parse().ok()),
             replicas: client
                 .as_ref()
                 .and_then(|(client, _)| cluster::replicas(client, &topic, WITHIN)),
@@ -92,6 +96,7 @@ fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> 
     texts.extend(copies(topic, &settings));
     if is_of_dead_letters {
         texts.extend(lost_dead_letters(topic, &settings));
+        texts.extend(refused_dead_letters(topic, &settings));
     } else if let Some(ms) = shorter(retention_ms, WAITS_MS) {
         let kept = duration(u64::try_from(ms / 1000).unwrap_or_default());
         texts.push(format!(
@@ -110,7 +115,8 @@ fn copies(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
     );
     match (settings.replicas?, settings.in_sync_min?) {
         (replicas, min) if min > replicas => Some(format!(
-            "topic {topic} has {replicas} replicas and confirms nothing before {min} have a record (min.insync.replicas): {mend}{replicas}"
+            "topic {topic} has {}, and min.insync.replicas is {min}: Kafka before 3.7 confirms no record there; {mend}{replicas}",
+            counted(replicas, "replica")
         )),
         (2.., 1) => Some(format!(
             "topic {topic} confirms a record that only the leader has, while its other replicas are behind (min.insync.replicas = 1): if the leader is lost then, so is the event; {mend}2"
@@ -133,6 +139,15 @@ fn lost_dead_letters(topic: &str, settings: &TopicSettings<'_>) -> Option<String
     };
     Some(format!(
         "the dead-letter topic {topic} loses dead letters that nobody has dealt with: {reason}; kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete"
+    ))
+}
+
+/// How the broker refuses dead letters even if they are cut.
+fn refused_dead_letters(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
+    let bytes_max = settings.bytes_max.filter(|bytes_max| *bytes_max < LETTER_BYTES_MIN)?;
+    Some(format!(
+        "the dead-letter topic {topic} takes records of {bytes_max} bytes at most (max.message.bytes), and a dead letter may have {LETTER_BYTES_MIN} bytes: the first one that is refused stops the relay; {}",
+        limit_command(topic, settings.brokers)
     ))
 }
 

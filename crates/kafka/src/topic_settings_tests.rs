@@ -10,6 +10,7 @@ const DEFAULTS: TopicSettings<'static> = TopicSettings {
     retention_ms: Some(604_800_000),
     retention_bytes: Some(-1),
     cleanup_policy: Some("delete"),
+    bytes_max: Some(1_048_588),
     replicas: Some(3),
     in_sync_min: Some(2),
 };
@@ -52,8 +53,11 @@ fn what_can_hurt_is_named() {
     assert_findings(
         confirmed(1, 2),
         false,
-        &["kafka-configs.sh --bootstrap-server kafka:9092 --alter"],
+        &[
+            "t has 1 replica, and min.insync.replicas is 2: Kafka before 3.7 confirms no record there; kafka-configs.sh --bootstrap-server kafka:9092 --alter",
+        ],
     );
+    assert_findings(confirmed(2, 3), false, &["has 2 replicas, and"]);
     // With the broker's time nothing is refused.
     let broker = TopicSettings { by_append_time: true, ..DEFAULTS };
     assert_findings(
@@ -78,6 +82,18 @@ fn dead_letters_must_be_kept() {
         true,
         &["compact"],
     );
+}
+
+#[test]
+fn a_dead_letter_topic_takes_the_smallest_form_of_every_dead_letter() {
+    let kept = TopicSettings { retention_ms: Some(-1), ..DEFAULTS };
+    let limited = |bytes| TopicSettings { bytes_max: Some(bytes), ..kept };
+    assert_findings(limited(4_300), true, &[]);
+    assert_findings(limited(4_299), true, &["of 4299 bytes at most"]);
+    let command = "kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name t --add-config max.message.bytes=1048588";
+    assert_findings(limited(400), true, &[command]);
+    // Other topics may refuse what they like: that is a dead letter.
+    assert_findings(limited(400), false, &[]);
 }
 
 #[test]

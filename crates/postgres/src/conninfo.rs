@@ -81,6 +81,9 @@ pub enum ConnInfoError {
     /// The parameter, its value (never that of `password`), and the supported ones.
     #[error("connection parameter `{0}` is `{1}`; supported: {2}")]
     Value(String, String, String),
+    /// The environment variable, its value, and the supported ones.
+    #[error("`{0}` is `{1}`; supported: {2}")]
+    Variable(String, String, String),
     #[error("{0} hosts but {1} ports: give one port for all, or one for each")]
     PortCount(usize, usize),
     #[error("no user: write postgres://USER@host/db, or set PGUSER")]
@@ -116,18 +119,23 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
         params.put(&name, value)?;
     }
     for (name, variable) in PARAMETERS.iter().filter(|(_, variable)| !variable.is_empty()) {
-        if let (false, Some(value)) = (params.0.contains_key(name), env(variable)) {
-            params.0.insert(name, value);
+        if let (false, Some(value)) = (params.values.contains_key(name), env(variable)) {
+            params.values.insert(name, value);
+            params.variables.insert(name, variable);
         }
     }
     // An empty value is an absent one, as in libpq.
-    params.0.retain(|_, value| !value.is_empty());
+    params.values.retain(|_, value| !value.is_empty());
     params.conn_info(env)
 }
 
 /// The values from the string and the environment, by parameter.
 #[derive(Default)]
-struct Params(BTreeMap<&'static str, String>);
+struct Params {
+    values: BTreeMap<&'static str, String>,
+    /// The environment variables that values come from.
+    variables: BTreeMap<&'static str, &'static str>,
+}
 
 impl Params {
     fn put(&mut self, name: &str, value: String) -> Result<(), ConnInfoError> {
@@ -135,7 +143,7 @@ impl Params {
             return self.put("sslmode", "require".to_owned());
         }
         if let Some((known, _)) = PARAMETERS.iter().find(|(known, _)| *known == name) {
-            self.0.insert(known, value);
+            self.values.insert(known, value);
             return Ok(());
         }
         if NEUTRAL.iter().any(|(known, ..)| *known == name) {
@@ -151,11 +159,16 @@ impl Params {
     }
 
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// The parameter, or the variable that its value comes from.
+    fn place<'a>(&self, name: &'a str) -> &'a str {
+        self.variables.get(name).copied().unwrap_or(name)
     }
 
     fn owned<T: From<String>>(&self, name: &str) -> Option<T> {
-        self.0.get(name).cloned().map(T::from)
+        self.values.get(name).cloned().map(T::from)
     }
 
     /// Reads a value; the error of `read` are the supported ones.
@@ -165,7 +178,8 @@ impl Params {
         read: impl FnOnce(&str) -> Result<T, Vec<&'static str>>,
     ) -> Result<Option<T>, ConnInfoError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        read(value).map(Some).map_err(|supported| unsupported(name, value, &supported))
+        let place = self.place(name);
+        read(value).map(Some).map_err(|supported| unsupported(place, value, &supported))
     }
 
     fn one_of<T: Choice>(&self, name: &str) -> Result<Option<T>, ConnInfoError> {
@@ -227,14 +241,19 @@ impl Params {
             None | Some(SslMode::VerifyFull) => Ok(Some(SslMode::VerifyFull)),
             Some(_) => {
                 let only = "verify-full (the only one with sslrootcert=system)";
-                Err(unsupported("sslmode", self.get("sslmode").unwrap_or_default(), &[only]))
+                let mode = self.get("sslmode").unwrap_or_default();
+                Err(unsupported(self.place("sslmode"), mode, &[only]))
             }
         }
     }
 
     fn hosts(&self) -> Result<Vec<PostgresHost>, ConnInfoError> {
-        let ports = self.get("port").unwrap_or_default().split(',').map(port);
-        let ports = ports.collect::<Result<Vec<_>, _>>()?;
+        let given = self.get("port").unwrap_or_default();
+        let ports = given.split(',').map(port).collect::<Result<Vec<_>, _>>();
+        let ports = ports.map_err(|error| match self.variables.get("port") {
+            Some(variable) => unsupported(variable, given, &["numbers from 1 to 65535"]),
+            None => error,
+        })?;
         let names: Vec<&str> = self.get("host").unwrap_or_default().split(',').collect();
         if names.len() > HOSTS_MAX {
             return Err(ConnInfoError::Malformed("more than 32 hosts"));
@@ -259,8 +278,11 @@ fn neutral(name: &str, place: &str, value: &str) -> Result<(), ConnInfoError> {
     }
 }
 
-fn unsupported(name: &str, value: &str, supported: &[&str]) -> ConnInfoError {
-    ConnInfoError::Value(name.to_owned(), value.to_owned(), supported.join(", "))
+/// `place` is a parameter, in small letters, or an environment variable.
+fn unsupported(place: &str, value: &str, supported: &[&str]) -> ConnInfoError {
+    let is_variable = place.starts_with("PG");
+    let error = if is_variable { ConnInfoError::Variable } else { ConnInfoError::Value };
+    error(place.to_owned(), value.to_owned(), supported.join(", "))
 }
 
 /// The value is not shown: in a URL it may be the head of a password with a `/`.

@@ -91,6 +91,25 @@ fn what_a_variable_demands_of_the_link_is_refused_and_not_ignored() {
 }
 
 #[test]
+fn a_value_that_a_variable_has_is_told_by_the_name_of_the_variable() {
+    for (variable, value, supported) in [
+        ("PGSSLMODE", "allow", "disable, prefer, require, verify-ca, verify-full"),
+        ("PGCONNECT_TIMEOUT", "x", "whole seconds"),
+        ("PGPORT", "x", "numbers from 1 to 65535"),
+        ("PGSERVICE", "x", "not set, because it is not read"),
+        ("PGCHANNELBINDING", "require", "disable, prefer"),
+    ] {
+        let env = move |name: &str| (name == variable).then(|| value.to_owned());
+        let told = ConnInfoError::Variable(variable.into(), value.into(), supported.into());
+        assert_eq!(parse("postgres://u@h/d", &env), Err(told));
+    }
+    // WHEN the string has the parameter itself THEN the error is about the parameter
+    let env = |name: &str| (name == "PGSSLMODE").then(|| "allow".to_owned());
+    let told = parse("postgres://u@h/d?sslmode=always", &env).unwrap_err().to_string();
+    assert!(told.starts_with("connection parameter `sslmode` is `always`"), "{told}");
+}
+
+#[test]
 fn hosts_come_in_all_their_shapes() {
     assert_eq!(at(&read("postgres://u@[::1]:7/d")), [("::1", 7)]);
     assert_eq!(at(&read("postgres://u@[fe80::1],b:9/d")), [("fe80::1", 5432), ("b", 9)]);

@@ -65,6 +65,8 @@ pub struct ServerFacts {
     pub host_ahead_us: i64,
     /// `synchronous_standby_names`.
     pub synchronous_standbys: String,
+    /// The slots of `synchronized_standby_slots` (17 and later) that are missing or that no standby reads.
+    pub unread_standby_slots: Vec<String>,
     /// Sessions of Patroni are on the server.
     pub has_patroni: bool,
     /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.
@@ -118,6 +120,11 @@ SELECT pg_catalog.json_build_object(
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
   'synchronous_standbys', pg_catalog.current_setting('synchronous_standby_names'),
+  'unread_standby_slots', (SELECT coalesce(pg_catalog.json_agg(name), '[]')
+      FROM pg_catalog.regexp_split_to_table(pg_catalog.lower(
+          pg_catalog.current_setting('synchronized_standby_slots', true)), '[^a-z0-9_]+') name
+      WHERE name <> '' AND NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s
+          WHERE s.slot_name = name AND s.slot_type = 'physical' AND s.active)),
   'has_patroni', EXISTS (SELECT FROM pg_catalog.pg_stat_activity
       WHERE pg_catalog.starts_with(application_name, 'Patroni')),
   'clock_unix_us', (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint,

@@ -1,5 +1,7 @@
 //! Faults of the source that several commands and the relay report.
 
+use std::str::FromStr;
+
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 pub use walrelay_core::source::faults::*;
@@ -26,11 +28,20 @@ pub fn query_fault(error: &Error, doing: &str) -> Fault {
         Exit::Source,
         "source.query",
         format!("Postgres refused a query while {doing}: {detail}"),
-        "",
-        "try the statement with psql as the same role; a connection pooler in between does not \
-         carry replication, so source.url must name Postgres itself",
+        "source.url",
+        match error.code() {
+            Some(&SqlState::QUERY_CANCELED) => CANCELLED,
+            _ => {
+                "try the statement with psql as the same role; a connection pooler in between does not \
+                 carry replication, so source.url must name Postgres itself"
+            }
+        },
     )
 }
+
+/// The help for a statement that was cancelled.
+const CANCELLED: &str = "run the command again; if nobody has interrupted it, the statement_timeout of the role, of the \
+     database or of the server has: ALTER ROLE … SET statement_timeout = 0; with the role that source.url names";
 
 /// The routines of Postgres that refuse for `wal_level`.
 const REQUIREMENTS: [&str; 2] = ["CheckLogicalDecodingRequirements", "CheckSlotRequirements"];
@@ -43,6 +54,15 @@ pub(crate) fn is_over_wal_level(sqlstate: &str, message: &str) -> bool {
 /// How `wal_level` is set.
 pub(crate) const SET_WAL_LEVEL: &str = "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted \
      server has a parameter for it, e.g. rds.logical_replication = 1)";
+
+/// How more WAL senders are allowed than `max`, if that is known.
+pub(crate) fn raise_wal_senders(max: Option<u32>) -> String {
+    let wanted = max.map_or_else(|| "…".to_owned(), |max| max.saturating_add(5).to_string());
+    format!(
+        "ALTER SYSTEM SET max_wal_senders = {wanted}; then restart Postgres, or end a client listed by \
+         SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;"
+    )
+}
 
 fn no_logical_wal(message: &str) -> Fault {
     Fault::new(
@@ -63,7 +83,7 @@ pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
         SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
         SqlState::DUPLICATE_OBJECT => slot_exists(name),
         SqlState::UNDEFINED_OBJECT => slot_missing(name),
-        SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
+        SqlState::OBJECT_IN_USE => slot_active(name, last_number(message)),
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
             if db.routine().is_some_and(|it| REQUIREMENTS.contains(&it))
                 && !message.contains("max_replication_slots") =>
@@ -74,6 +94,11 @@ pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
             "source.role",
             format!("the role may not work on replication slots: {message}"),
             "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names",
+        ),
+        SqlState::QUERY_CANCELED => source(
+            "source.query",
+            format!("interrupted while working on the slot: {message}"),
+            CANCELLED,
         ),
         _ => query_fault(error, "working on the slot"),
     }
@@ -87,8 +112,8 @@ pub fn slot_exists(name: &str) -> Fault {
     )
 }
 
-/// The process id in `… is active for PID 4711`.
-fn pid_in(message: &str) -> Option<i32> {
+/// The number in a message that may be translated, as in `… is active for PID 4711`.
+pub(crate) fn last_number<N: FromStr>(message: &str) -> Option<N> {
     message.rsplit(|c: char| !c.is_ascii_digit()).find(|run| !run.is_empty())?.parse().ok()
 }
 

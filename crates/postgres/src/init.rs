@@ -3,20 +3,19 @@
 //! Order: role, schema, table, function, publication, slot. The slot is last because it must not be older
 //! than the publication. Every step can be repeated.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Error};
 
 use super::emit::EmitFunction;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{
-    publication_problem, query_fault, slot_refused, table_problem, without_filters,
-};
-use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
-use super::quote::{quote_ident, quote_table};
+use super::faults::{publication_problem, query_fault, slot_refused, without_filters};
+use super::publication::{TableFacts, add_order_sql, add_table_sql, create_sql};
+use super::quote::quote_ident;
 use super::settings::SourceSettings;
 use super::slot;
 use walrelay_base::error::{Exit, Fault};
-use walrelay_core::outbox::settings::{OutboxTable, SHIPPED_ORDER};
+use walrelay_core::outbox::settings::OutboxTable;
+pub use walrelay_core::source::shipped_table::table_sql;
 
 /// A placeholder for the role that writes events, which is not known here.
 const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
@@ -202,59 +201,11 @@ fn changes_refused(publication: &str, table: &TableFacts, outbox: &OutboxTable) 
             "publication {publication} also publishes UPDATE or DELETE: with table {shown} in it, Postgres would refuse both to the \
              application, because {why}"
         ),
-        format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_ident(publication)),
+        format!(
+            "ALTER PUBLICATION {} SET (publish = 'insert');\nthis stops a running relay once: walrelay resume",
+            quote_ident(publication)
+        ),
     )
-}
-
-/// The shipped outbox table under the configured names.
-pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
-    if let Some(library) = &outbox.library {
-        let what = format!("outbox table {outbox} does not exist, and {library} makes it");
-        let mend =
-            format!("let {library} make its table, or name the one that it has made as table");
-        return Err(table_problem("table.missing", what, mend));
-    }
-    let names = &outbox.columns;
-    let mut columns: Vec<(&str, &str)> = Vec::new();
-    for (name, definition) in [
-        (&*names.id, "uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid()"),
-        ("aggregatetype", "text NOT NULL"),
-        (&*names.key, "text NOT NULL"),
-        (&*names.event_type, "text NOT NULL"),
-        (&*names.payload, "jsonb"),
-        (&*names.headers, "jsonb"),
-        (&*names.traceparent, "text"),
-        ("created_at", "timestamptz NOT NULL DEFAULT pg_catalog.now()"),
-        (outbox.order.as_deref().unwrap_or(SHIPPED_ORDER), ORDER_DEFINITION),
-    ] {
-        // One column may have two uses, e.g. the id as the ordering key.
-        if columns.iter().all(|(taken, _)| *taken != name) {
-            let is_payload = name == names.payload && name != names.id;
-            columns.push((name, if is_payload { "jsonb" } else { definition }));
-        }
-    }
-    let unknown = outbox.needed_columns().into_iter();
-    let unknown: Vec<&str> =
-        unknown.filter(|name| columns.iter().all(|(known, _)| known != name)).collect();
-    let table = quote_table(&outbox.schema, &outbox.table);
-    if !unknown.is_empty() {
-        return Err(table_problem(
-            "table.missing",
-            format!(
-                "outbox table {outbox} does not exist, and the configuration names columns that the \
-                 shipped table has not: {}",
-                unknown.join(", ")
-            ),
-            format!(
-                "make the table yourself, starting from sql/outbox.sql (CREATE TABLE {table} …), \
-                 then walrelay init"
-            ),
-        ));
-    }
-    let line =
-        |(name, definition): &(&str, &str)| format!("    {} {definition}", quote_ident(name));
-    let lines: Vec<String> = columns.iter().map(line).collect();
-    Ok(format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);", lines.join(",\n")))
 }
 
 /// The steps as a script for a role that may run it.
@@ -318,13 +269,13 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
             "trying to {}: the table is locked, or was written to by a transaction that is still open",
             step.what
         );
-        let mend = "end that transaction (SELECT * FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL; pg_catalog.pg_prepared_xacts), then: walrelay init";
-        return Fault::new(Exit::Source, "init.locked", what, "", mend);
+        let mend = "end that transaction, then: walrelay init; to find it: SELECT * FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL; SELECT * FROM pg_catalog.pg_prepared_xacts;";
+        return Fault::new(Exit::Source, "init.locked", what, "source.url", mend);
     }
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         return match step.makes_slot() {
             true => slot_refused(error, &step.what, slots),
-            false => query_fault(error, &format!("trying to {}", step.what)),
+            false => statement_refused(error, step),
         };
     }
     let message = error.as_db_error().map_or("permission denied", |e| e.message());
@@ -339,7 +290,17 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
         Exit::Source,
         "init.permission",
         format!("this role may not {}: {message}", step.what),
-        "",
+        "source.url",
         format!("let {} run it:\n{}\n{rest}", step.who, step.shown_sql()),
     )
+}
+
+/// The fault of a statement that Postgres does not run, for example with a row filter that it does not allow. The
+/// detail quotes no row, because a step has none.
+fn statement_refused(error: &Error, step: &InitStep) -> Fault {
+    let fault = query_fault(error, &format!("trying to {}", step.what));
+    let detail = error.as_db_error().and_then(DbError::detail);
+    let detail = detail.map(|detail| format!("; {detail}")).unwrap_or_default();
+    let mend = format!("{}\n{}", fault.mend, step.shown_sql());
+    Fault { what: format!("{}{detail}", fault.what), mend, ..fault }
 }

@@ -4,8 +4,9 @@
 //! it plans both texts as conditions on the same columns, and the plans are compared. The columns are those of
 //! a function, so that no right to the table is needed, and what is known of its rows leaves nothing out.
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
-use walrelay_core::source::publication::{PublishedFacts, TableFacts};
+use walrelay_core::source::publication::{ColumnFacts, PublishedFacts, TableFacts};
 
 use super::quote::quote_ident;
 use walrelay_core::outbox::settings::OutboxTable;
@@ -67,6 +68,9 @@ async fn plan(
     match client.query_typed(&sql, &[]).await {
         Ok(rows) => Ok(Ok(rows.iter().map(|row| row.get(0)).collect())),
         Err(error) => match error.as_db_error() {
+            Some(said) if *said.code() == SqlState::UNDEFINED_COLUMN => {
+                Ok(Err(absence(said.message(), &table.columns)))
+            }
             Some(said) if REFUSED.contains(&&said.code().code()[..2]) => {
                 Ok(Err(said.message().to_owned()))
             }
@@ -74,3 +78,19 @@ async fn plan(
         },
     }
 }
+
+/// Why a column is not among those that are planned with: no filter may have one of a user-defined type.
+fn absence(message: &str, columns: &[ColumnFacts]) -> String {
+    let words = || message.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let mut others = columns.iter().filter(|column| column.builtin_type.is_none());
+    match others.find(|column| words().any(|word| word == column.name)) {
+        Some(ColumnFacts { name, .. }) => format!(
+            "column {name} has a user-defined type, and a row filter may have none (an enum, a domain, a type of an extension)"
+        ),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "row_filter_tests.rs"]
+mod tests;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, SimpleQueryRow};
 
 use super::faults::message_of;
@@ -34,9 +35,14 @@ pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopi
     Some(match sample(client, outbox).await {
         Ok(topics) => SampledTopics { topics, unread: None },
         Err(error) => {
-            let why = message_of(&error);
+            let why = match error.code() {
+                Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    "another session has locked the table".to_owned()
+                }
+                _ => message_of(&error),
+            };
             let unread = format!(
-                "the topics that rows of {outbox} lead to are not checked, because this role cannot look at the rows: {why}"
+                "the topics that rows of {outbox} lead to are not checked, because the rows cannot be read: {why}"
             );
             SampledTopics { topics: BTreeSet::new(), unread: Some(unread) }
         }

@@ -28,6 +28,12 @@ async fn topics_come_from_rows_and_nothing_of_the_table_is_obeyed() {
     run("INSERT INTO outbox VALUES ('order', '\"last\"')").await;
     let found = topics(&client, outbox).await.unwrap();
     assert!(!found.topics.contains("x.order.1.order"), "{found:?}");
+    // GIVEN a table that another session has locked
+    let other = testing::logical().connect("postgres", "row_topics").await;
+    other.batch_execute("BEGIN; LOCK TABLE outbox").await.unwrap();
+    let found = topics(&client, outbox).await.unwrap();
+    assert!(found.unread.unwrap().ends_with("another session has locked the table"));
+    other.batch_execute("ROLLBACK").await.unwrap();
     // GIVEN a role that may not look
     run("CREATE ROLE row_topics_nobody; SET ROLE row_topics_nobody").await;
     let found = topics(&client, outbox).await.unwrap();

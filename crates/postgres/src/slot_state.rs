@@ -32,7 +32,7 @@ pub struct SlotFacts {
     pub temporary: bool,
     pub active: bool,
     pub active_pid: Option<i32>,
-    /// `0/0` for a physical slot.
+    /// `0/0` for a slot without a position: a physical one, or one that is being made.
     #[serde(rename = "confirmed_flush_lsn", deserialize_with = "lsn")]
     pub confirmed_flush: Lsn,
     /// Oldest WAL it needs; `0/0` when that was removed.
@@ -68,7 +68,13 @@ pub struct SlotFacts {
 impl SlotFacts {
     /// A logical slot has no position before it is made.
     pub fn is_being_made(&self) -> bool {
-        self.plugin.is_some() && self.confirmed_flush.is_zero() && !self.is_lost()
+        let has_no_position = self.plugin.is_some() && self.confirmed_flush.is_zero();
+        has_no_position && !self.is_lost() && !self.is_half_synchronized()
+    }
+
+    /// A standby is still synchronizing it, and a promotion would drop it.
+    pub fn is_half_synchronized(&self) -> bool {
+        self.temporary && self.synced == Some(true)
     }
 
     /// Standbys synchronize it.
@@ -114,6 +120,7 @@ pub struct SlotState {
     pub slot: Option<SlotFacts>,
     pub holder: Option<SlotHolder>,
     decoded: Option<i64>,
+    decoded_is_reset: bool,
     stats_reset_unix_us: Option<i64>,
     has_peer: bool,
     at_unix_us: i64,
@@ -133,12 +140,13 @@ impl SlotState {
     pub fn held(&self, start: &ServerStart) -> Option<HeldSlot> {
         let confirmed_flush = self.slot.as_ref()?.confirmed_flush;
         let SlotState { holder, decoded, .. } = self.clone();
+        let decoded = decoded.filter(|_| !self.decoded_is_reset);
         let (has_peer, at_unix_us) = (self.has_peer, self.at_unix_us);
         let run = ServerRun::new(start.clone(), self.stats_reset_unix_us);
         Some(HeldSlot { confirmed_flush, holder, decoded, run, has_peer, at_unix_us })
     }
 
-    /// [`HeldSlot::decoded`].
+    /// [`HeldSlot::decoded`], also after a reset.
     pub fn decoded(&self) -> Option<i64> {
         self.slot.as_ref().and(self.decoded)
     }
@@ -156,16 +164,19 @@ impl SlotState {
     /// Names and values to show; an absent value is null. `None` without a slot.
     pub fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
         let slot = self.slot.as_ref()?;
-        let restart = (!slot.restart_lsn.is_zero()).then(|| slot.restart_lsn.to_string());
+        let shown = |lsn: Lsn| (!lsn.is_zero()).then(|| lsn.to_string());
+        let confirmed = shown(slot.confirmed_flush);
+        let lag = confirmed.as_ref().map(|_| self.lag_bytes(slot));
         let mut fields = vec![
             ("slot", json!(slot.name)),
             ("plugin", json!(slot.plugin)),
             ("database", json!(slot.database)),
+            ("temporary", json!(slot.temporary)),
             ("active_pid", json!(slot.active_pid)),
-            ("restart_lsn", json!(restart)),
-            ("confirmed_flush_lsn", json!(slot.confirmed_flush.to_string())),
+            ("restart_lsn", json!(shown(slot.restart_lsn))),
+            ("confirmed_flush_lsn", json!(confirmed)),
             ("current_lsn", json!(self.current_lsn.to_string())),
-            ("lag_bytes", json!(self.lag_bytes(slot))),
+            ("lag_bytes", json!(lag)),
             ("retained_wal_bytes", json!(self.retained_bytes(slot))),
             ("safe_wal_bytes", json!(slot.safe_wal_size)),
             ("wal_status", json!(slot.wal_status)),
@@ -219,13 +230,15 @@ pg_catalog.json_build_object(
       'idle_ms', CASE WHEN pg_catalog.to_jsonb(s) ->> 'inactive_since' IS NOT NULL
           THEN greatest(0, (extract(epoch FROM pg_catalog.clock_timestamp()
           - (pg_catalog.to_jsonb(s) ->> 'inactive_since')::pg_catalog.timestamptz) * 1000)::pg_catalog.int8) END) END,
-  'holder', CASE WHEN s.active_pid IS NOT NULL THEN pg_catalog.json_build_object(
+  'holder', CASE WHEN r.pid IS NOT NULL THEN pg_catalog.json_build_object(
       'pid', s.active_pid, 'application', coalesce(r.application_name, ''),
       'peer', coalesce(r.usename = session_user AND r.application_name
           = pg_catalog.current_setting('application_name'), false)) END,
   'decoded', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
       THEN (SELECT t.total_txns FROM pg_catalog.pg_stat_replication_slots t
             WHERE t.slot_name = s.slot_name) END,
+  'decoded_is_reset', EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots t
+      WHERE t.slot_name = s.slot_name AND t.stats_reset IS NOT NULL),
   'stats_reset_unix_us', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
       THEN (extract(epoch FROM pg_catalog.pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::pg_catalog.int8 END,
   'has_peer', EXISTS (SELECT FROM pg_catalog.pg_stat_activity p
@@ -274,10 +287,14 @@ pub struct SlotQuery {
 }
 
 impl SlotQuery {
+    /// From then on Postgres does not end the session because of the time between two statements.
     pub async fn prepare(client: &Client, slot: &str) -> Result<SlotQuery, Error> {
         let marks = RelayMarks::of(slot);
         let sql = format!("{}{SQL}", marks.own);
-        let statement = client.prepare_typed(&sql, &[Type::TEXT, Type::TEXT, Type::TEXT]).await?;
+        let ((), statement) = tokio::try_join!(
+            client.batch_execute("SET idle_session_timeout = 0"),
+            client.prepare_typed(&sql, &[Type::TEXT, Type::TEXT, Type::TEXT]),
+        )?;
         Ok(SlotQuery { statement, slot: slot.to_owned(), marks })
     }
 

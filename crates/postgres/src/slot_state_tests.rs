@@ -9,7 +9,10 @@ async fn the_slot_is_seen_as_it_moves() {
     let (client, settings) = testing::logical().database("watched").await;
     assert_eq!(slot_state(&client, "watched").await.unwrap().slot, None);
     testing::prepare(&client, &settings).await;
+    client.batch_execute("SET idle_session_timeout = '10min'").await.unwrap();
     let query = SlotQuery::prepare(&client, "watched").await.unwrap();
+    let limit = client.query_one("SHOW idle_session_timeout", &[]).await.unwrap();
+    assert_eq!(limit.get::<_, &str>(0), "0", "a watch interval may be longer");
     let look = async || {
         let state = query.run(&client).await.unwrap();
         let slot = state.own_slot().unwrap().clone();
@@ -36,6 +39,13 @@ async fn the_slot_is_seen_as_it_moves() {
         format!("SELECT pg_replication_slot_advance('watched', '{}')", second.current_lsn);
     client.batch_execute(&advance).await.unwrap();
     assert!(look().await.1.confirmed_flush > later.confirmed_flush);
+
+    // WHEN its statistics are reset THEN the count of decoded transactions is no longer used
+    let start = ServerStart::default();
+    let decoded = async || query.run(&client).await.unwrap().held(&start).unwrap().decoded;
+    assert!(decoded().await.is_some());
+    client.batch_execute("SELECT pg_stat_reset_replication_slot('watched')").await.unwrap();
+    assert_eq!(decoded().await, None);
 
     client.batch_execute("SELECT pg_drop_replication_slot('watched')").await.unwrap();
     assert_eq!(query.run(&client).await.unwrap().slot, None);
@@ -74,6 +84,32 @@ async fn the_idle_timeout_does_not_apply_to_a_synchronized_slot() {
     // WHEN the standby is promoted THEN it applies, though the slot still says that it was synchronized
     slot.in_recovery = false;
     assert!(slot.idle_timeout().is_some());
+}
+
+#[test]
+fn a_slot_without_a_position_is_being_made_or_synchronized() {
+    let state = |synced: Option<bool>| -> SlotState {
+        let slot = json!({
+            "slot_name": "s", "plugin": "pgoutput", "database": "app", "temporary": true,
+            "active": true, "active_pid": 7, "confirmed_flush_lsn": null, "restart_lsn": "0/10",
+            "wal_status": "reserved", "synced": synced,
+        });
+        let state = json!({
+            "in_recovery": synced.is_some(), "current_lsn": "0/20", "database": "app",
+            "slot": slot, "has_peer": false, "decoded_is_reset": false, "at_unix_us": 0,
+        });
+        serde_json::from_value(state).unwrap()
+    };
+    let made = state(None).slot.unwrap();
+    assert!(made.is_being_made() && !made.is_half_synchronized());
+    // WHEN a standby synchronizes it THEN no session of a command makes it
+    let state = state(Some(true));
+    let synced = state.slot.as_ref().unwrap();
+    assert!(synced.is_half_synchronized() && !synced.is_being_made());
+    let lines = field_lines(state.fields().unwrap());
+    for line in ["temporary            true", "confirmed_flush_lsn  -", "lag_bytes            -"] {
+        assert!(lines.contains(&format!("{line}\n")), "{lines}");
+    }
 }
 
 #[test]

@@ -86,7 +86,7 @@ async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<C
 
 pub(super) fn removal(settings: &RabbitSettings, name: &str) -> String {
     ["queue", "exchange"]
-        .map(|what| SetupFaults(settings).admin(&format!("delete {what} name={name}")))
+        .map(|what| SetupFaults(settings).admin(&format!("delete {what} --name {name}")))
         .join("\n")
 }
 

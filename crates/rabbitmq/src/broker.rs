@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::{self, RabbitSettings};
-use super::{bench_target, dead_letters, doctor, fault, init, publish};
+use super::{bench_target, dead_letters, doctor, fault, init, publish, rights};
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::event::{CloudEventsBinding, MessagingNames};
 use walrelay_base::finding::Finding;
 use walrelay_base::template::Template;
+use walrelay_base::text::quoted;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_sink::bench_target::BenchTarget;
 use walrelay_sink::broker::{DeleteBefore, NOT_PURGED, read_section};
@@ -72,16 +73,16 @@ impl Broker for RabbitSettings {
         dead_letters: &'a DeadLetterAddress,
         age: Duration,
     ) -> Result<DeleteBefore<'a>, Fault> {
-        let (topic, vhost) = (&dead_letters.topic, &self.vhost);
-        let pattern = format!("^{}$", topic.replace('.', "[.]"));
+        let (topic, vhost) = (&dead_letters.topic, quoted(&self.vhost));
+        let pattern = quoted(&rights::pattern(&[topic.as_str()]));
         let max_age = format!("{{\"max-age\": \"{}s\"}}", age.as_secs());
         Err(Fault::new(
             Exit::Failed,
             NOT_PURGED,
             "RabbitMQ deletes records of a stream by their age only, open dead letters among them: nothing was deleted",
-            format!("queue {topic}, virtual host {vhost}"),
+            format!("queue {topic}, virtual host {}", self.vhost),
             format!(
-                "when nothing that old is open and no key is parked (walrelay dlq list --until {}s): rabbitmqctl set_policy -p {vhost:?} --apply-to queues walrelay-dead-letters '{pattern}' '{max_age}'; then, because it would go on to delete what reaches that age: rabbitmqctl clear_policy -p {vhost:?} walrelay-dead-letters. RabbitMQ removes whole segment files, and never the last one: a stream that is smaller than one (500 MB by default) keeps everything",
+                "when nothing that old is open and no key is parked (walrelay dlq list --until {}s): rabbitmqctl set_policy -p {vhost} --apply-to queues walrelay-dead-letters {pattern} '{max_age}'; then, because it would go on to delete what reaches that age: rabbitmqctl clear_policy -p {vhost} walrelay-dead-letters. RabbitMQ removes whole segment files, and never the last one: a stream that is smaller than one (500 MB by default) keeps everything",
                 age.as_secs(),
             ),
         ))

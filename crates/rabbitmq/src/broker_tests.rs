@@ -49,11 +49,15 @@ fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver
 
 #[test]
 fn a_policy_that_deletes_nothing_of_a_small_stream_is_not_offered_as_if_it_did() {
-    let (settings, address) = (RabbitSettings::default(), DeadLetterAddress::default());
+    let vhost = "v$(id)".to_owned();
+    let settings = RabbitSettings { vhost, ..RabbitSettings::default() };
+    let address = DeadLetterAddress::default();
     let refused = settings.dead_letter_deletion(&address, Duration::from_secs(60));
     let Err(fault) = refused else { panic!("it deletes") };
     assert!(fault.mend.contains("\"max-age\": \"60s\""), "{fault}");
-    for told in ["whole segment files", "never the last one", "500 MB"] {
+    let policy =
+        "set_policy -p 'v$(id)' --apply-to queues walrelay-dead-letters '^outbox\\.dlq$' '";
+    for told in [policy, "whole segment files", "never the last one", "500 MB"] {
         assert!(fault.mend.contains(told), "{fault}");
     }
 }

@@ -21,6 +21,9 @@ use walrelay_base::runtime;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_sink::Requirements;
 
+/// Channels that `run` needs at once: one for events, and one for questions. A further one reads the
+/// dead letters.
+const CHANNELS_MIN: usize = 2;
 /// Queues named by rows that are looked at one by one.
 const LOOKED_AT_MAX: usize = 100;
 
@@ -59,10 +62,25 @@ pub(super) fn inspect(settings: &RabbitSettings, required: &Requirements) -> Vec
         let answers = format!("rabbitmq answers at {host}, virtual host {vhost}");
         let mut found = vec![Finding::ok("sink", answers)];
         found.extend(check(settings, required, Some(&connection), true).await);
+        found.extend(too_few_channels(settings, required, &connection.probe).await);
         connection.close().await;
         Ok(found)
     });
     inspected.unwrap_or_else(|fault| vec![Finding::fail(fault)])
+}
+
+/// Reports a limit of the user that is lower than the number of channels that `run` needs at once. A
+/// relay that runs may have used up a higher one.
+async fn too_few_channels(
+    settings: &RabbitSettings,
+    required: &Requirements,
+    probe: &Probe,
+) -> Option<Finding> {
+    let needed = CHANNELS_MIN + usize::from(required.dead_letters.is_some());
+    // Without its connection, which an earlier fault may have ended, nothing is known.
+    let loss = probe.open_channels(needed).await.err()?;
+    let is_too_low = loss.channels_max()? < needed;
+    is_too_low.then(|| Finding::fail(SetupFaults(settings).too_few_channels(needed, &loss)))
 }
 
 /// Finds out what the queue for dead letters is, as far as the login may know, and why the login

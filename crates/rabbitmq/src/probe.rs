@@ -105,6 +105,21 @@ impl Probe {
         self.within(ANSWER_WITHIN, UNREACHABLE, asking).await
     }
 
+    /// Opens so many channels at once, and closes them again.
+    pub(super) async fn open_channels(&self, count: usize) -> AmqpResult<()> {
+        let opening = async {
+            let mut channels = Vec::with_capacity(count);
+            for _ in 0..count {
+                channels.push(self.new_channel().await?);
+            }
+            for channel in channels {
+                let _closed = channel.close(200, "".into()).await.is_ok();
+            }
+            Ok(())
+        };
+        self.in_time(opening).await
+    }
+
     async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,

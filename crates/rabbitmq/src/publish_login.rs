@@ -182,10 +182,16 @@ fn check_frames(settings: &RabbitSettings, offered: usize) -> AmqpResult<()> {
 /// Adds the likely cause to the loss of a server that closes the connection during the login, or is
 /// silent, without a reason.
 pub(super) fn likely_cause(settings: &RabbitSettings, loss: ConnectionLoss) -> ConnectionLoss {
+    let is_external = settings.login == RabbitLogin::External;
     // The broker's answer to a login mechanism that it does not have.
-    if loss.code == Some(COMMAND_INVALID) && settings.login == RabbitLogin::External {
+    if loss.code == Some(COMMAND_INVALID) && is_external {
         let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
         return loss.caused_by("sink.login", mend, true);
+    }
+    // Some versions close the connection without an answer.
+    if loss.code.is_none() && loss.cause.is_none() && is_external {
+        let mend = "if the broker does not offer the mechanism EXTERNAL: rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL; if it does, see its log, and try: rabbitmq-diagnostics listeners";
+        return loss.caused_by(UNREACHABLE, mend, false);
     }
     if loss.code.is_none() && !settings.is_encrypted {
         let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";

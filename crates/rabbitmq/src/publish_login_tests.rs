@@ -132,3 +132,22 @@ fn a_login_that_is_refused_with_a_reason_is_not_repeated() {
         assert_eq!((loss.code, logins), (Some(403), 1), "{loss:?}");
     });
 }
+
+#[test]
+fn a_login_by_certificate_that_is_closed_without_a_reason_has_the_plugin_in_its_help() {
+    let settings = RabbitSettings {
+        is_encrypted: true,
+        login: RabbitLogin::External,
+        ..RabbitSettings::default()
+    };
+    let enable = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl";
+    // GIVEN a broker that closes the connection over the mechanism, with a reason or without
+    let unknown = ConnectionLoss::refused(COMMAND_INVALID, "unknown authentication mechanism");
+    for (loss, is_final) in [(unknown, true), (ConnectionLoss::of("hung up"), false)] {
+        let cause = likely_cause(&settings, loss).cause.unwrap();
+        assert!(cause.mend.contains(enable) && cause.is_final == is_final, "{cause:?}");
+    }
+    // THEN a cause that is known is kept
+    let refused = ConnectionLoss::of("alert").caused_by("sink.tls-refused", "another", true);
+    assert_eq!(likely_cause(&settings, refused.clone()), refused);
+}

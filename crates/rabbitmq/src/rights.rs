@@ -3,6 +3,7 @@
 use std::iter;
 
 use walrelay_base::template::Template;
+use walrelay_base::text::quoted;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_core::sink::rabbitmq::exchanges::permission_name;
 
@@ -19,11 +20,11 @@ pub(super) fn rights(exchange: &Template, dead_letters: Option<&DeadLetterAddres
             pattern(&names)
         }
     };
-    format!("'' '{write}' '{}'", pattern(&queues))
+    format!("'' {} {}", quoted(&write), quoted(&pattern(&queues)))
 }
 
 /// A regular expression that matches these names and nothing else.
-fn pattern(names: &[&str]) -> String {
+pub(super) fn pattern(names: &[&str]) -> String {
     let escaped: Vec<String> = names.iter().map(|name| regex_syntax::escape(name)).collect();
     match escaped.as_slice() {
         [] => String::new(),

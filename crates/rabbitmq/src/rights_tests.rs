@@ -19,4 +19,6 @@ fn the_rights_are_those_of_the_configured_names() {
     assert_eq!(rights(&default, None), "'' '^amq\\.default$' ''");
     let of_rows = Template::parse("${exchange}").unwrap();
     assert_eq!(rights(&of_rows, Some(&letters)), "'' '.*' '^outbox\\.dlq$'");
+    let quotation = Template::literal("it's");
+    assert_eq!(rights(&quotation, None), r"'' '^it'\''s$' ''");
 }

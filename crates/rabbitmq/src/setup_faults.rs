@@ -7,6 +7,7 @@ use super::probe::{ExchangeDifference, STREAM};
 use super::rights::rights;
 use super::settings::RabbitSettings;
 use walrelay_base::error::{Exit, Fault};
+use walrelay_base::text::quoted;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 
 /// Type of the exchange for dead letters that `init` makes.
@@ -16,6 +17,8 @@ const DEAD_LETTER_FORBIDDEN: &str = "sink.dead-letter-forbidden";
 const UNREADABLE: &str = "sink.dead-letter-unreadable";
 const CHECK_TYPE: &str =
     "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list";
+/// In the broker's text about a name that nobody may declare.
+const RESERVED: &str = "contains reserved prefix 'amq.*'";
 
 /// The purpose of an exchange or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +70,18 @@ impl<'a> SetupFaults<'a> {
         Fault::new(Exit::Sink, code, what, format!("{subject} at {}", self.0.place()), mend)
     }
 
-    /// A `rabbitmqadmin` command for the configured virtual host.
+    /// A command of `rabbitmqadmin` 2 for the configured virtual host.
     pub(super) fn admin(self, command: &str) -> String {
         self.0.address().admin(command)
     }
 
-    fn init_or(self, command: &str) -> String {
-        format!("walrelay init, or: {}", self.admin(command))
+    /// Dead letters also need the binding between their exchange and their queue, which one command does
+    /// not make.
+    fn init_or(self, purpose: Purpose, command: &str) -> String {
+        match purpose {
+            Purpose::Events => format!("walrelay init, or: {}", self.admin(command)),
+            Purpose::DeadLetters => "walrelay init".to_owned(),
+        }
     }
 
     /// The command that gives the login the permissions that the relay needs, and no others.
@@ -84,23 +92,34 @@ impl<'a> SetupFaults<'a> {
 
     pub(super) fn exchange_missing(self, purpose: Purpose, name: &str) -> Fault {
         let what = format!("{} does not exist", purpose.subject("exchange", name));
-        let kind = purpose.types(self.0).0;
-        let mend = format!("declare exchange name={name:?} type={kind} durable=true");
+        let (named, kind) = (quoted(name), quoted(purpose.types(self.0).0));
+        let mend = format!("declare exchange --name {named} --type {kind} --durable true");
         let code = purpose.missing_code("sink.exchange-missing");
-        self.fault(code, &format!("exchange {name}"), what, self.init_or(&mend))
+        self.fault(code, &format!("exchange {name}"), what, self.init_or(purpose, &mend))
     }
 
     pub(super) fn queue_missing(self, purpose: Purpose, name: &str) -> Fault {
         let what = format!("{} does not exist", purpose.subject("queue", name));
-        let kind = purpose.types(self.0).1;
-        let command = format!("declare queue name={name:?} durable=true queue_type={kind}");
+        let (named, kind) = (quoted(name), purpose.types(self.0).1);
+        let command = format!("declare queue --name {named} --type {kind} --durable true");
         let mend = if purpose == Purpose::DeadLetters || self.0.queues.contains_key(name) {
-            self.init_or(&command)
+            self.init_or(purpose, &command)
         } else {
             let by_hand = self.admin(&command);
             format!("{by_hand}; or list it in sink.rabbitmq.queues, then: walrelay init")
         };
         self.fault(purpose.missing_code("sink.queue-missing"), &format!("queue {name}"), what, mend)
+    }
+
+    /// The user cannot have as many channels at once as `run` needs.
+    pub(super) fn too_few_channels(self, needed: usize, loss: &ConnectionLoss) -> Fault {
+        let address = self.0.address();
+        let what = format!(
+            "{} cannot open {needed} channels at once, and run may publish nothing with fewer: {}",
+            address.user(),
+            loss.text
+        );
+        Fault { what, ..loss.unreachable(&address) }
     }
 
     pub(super) fn publish_forbidden(
@@ -126,7 +145,7 @@ impl<'a> SetupFaults<'a> {
     ) -> Vec<Fault> {
         let wanted = purpose.types(self.0).0;
         let subject = format!("exchange {name}");
-        let delete = self.admin(&format!("delete exchange name={name:?}"));
+        let delete = self.admin(&format!("delete exchange --name {}", quoted(name)));
         let key = match purpose {
             Purpose::Events => "sink.rabbitmq.exchange",
             Purpose::DeadLetters => "dead_letter.exchange",
@@ -165,8 +184,8 @@ impl<'a> SetupFaults<'a> {
 
     pub(super) fn queue_unusable(self, name: &str, loss: &ConnectionLoss) -> Fault {
         let what = format!("queue {name} cannot be used: {}", loss.text);
-        let mend =
-            format!("rabbitmqctl list_queues -p {:?} name durable exclusive state", self.0.vhost);
+        let vhost = quoted(&self.0.vhost);
+        let mend = format!("rabbitmqctl list_queues -p {vhost} name durable exclusive state");
         self.fault("sink.queue-unusable", &format!("queue {name}"), what, mend)
     }
 
@@ -177,6 +196,12 @@ impl<'a> SetupFaults<'a> {
                 _ if loss.is_unknown_exchange_type() => {
                     ("sink.exchange-type", CHECK_TYPE.to_owned())
                 }
+                // No right on such a name helps.
+                Some(ACCESS_REFUSED) if loss.text.ends_with(RESERVED) => (
+                    "sink.not-made",
+                    "names that begin with amq. are reserved for RabbitMQ: configure another name"
+                        .to_owned(),
+                ),
                 Some(ACCESS_REFUSED) => (
                     "sink.not-permitted",
                     format!(
@@ -206,10 +231,14 @@ impl<'a> SetupFaults<'a> {
         let what = format!(
             "queue {name}, for dead letters, is not a stream: reading would take them out of it"
         );
-        let mend = format!(
-            "name another in dead_letter.topic, then: walrelay init; or, when nothing in it is needed any more: {}, then: walrelay init",
-            self.admin(&format!("delete queue name={name:?}"))
-        );
+        let mut mend = "name another in dead_letter.topic, then: walrelay init".to_owned();
+        // A queue for events is never to be deleted.
+        if !self.0.queues.contains_key(name) {
+            let delete = self.admin(&format!("delete queue --name {}", quoted(name)));
+            mend += &format!(
+                "; or, when nothing in it is needed any more: {delete}, then: walrelay init"
+            );
+        }
         self.fault(NOT_A_STREAM, &format!("queue {name}"), what, mend)
     }
 
@@ -220,14 +249,14 @@ impl<'a> SetupFaults<'a> {
             "queue {name} holds records of others, from offset {offset} on, that are no AMQP this client can read"
         );
         let mend = format!(
-            "let nobody else write to queue {name} and exchange {exchange:?}; then name another queue in dead_letter.topic, and: walrelay init"
+            "let nobody else write to queue {name} and exchange {exchange}; then name another queue in dead_letter.topic, and: walrelay init"
         );
         self.fault(UNREADABLE, &format!("queue {name}"), what, mend)
     }
 
     /// The stream cannot be read.
     pub(super) fn unreadable(self, address: &DeadLetterAddress, loss: &ConnectionLoss) -> Fault {
-        let (name, text) = (&address.topic, &loss.text);
+        let (name, text, vhost) = (&address.topic, &loss.text, quoted(&self.0.vhost));
         let (code, what, mend) = match loss.code {
             None => return loss.unreachable(&self.0.address()),
             Some(NOT_FOUND) => return self.queue_missing(Purpose::DeadLetters, name),
@@ -244,8 +273,8 @@ impl<'a> SetupFaults<'a> {
                 UNREADABLE,
                 format!("queue {name} cannot be read over this host: {text}"),
                 format!(
-                    "name a host first that has a replica, in sink.rabbitmq.url; or there: rabbitmq-streams add_replica --vhost {:?} {name:?} NODE",
-                    self.0.vhost
+                    "name a host first that has a replica, in sink.rabbitmq.url; or there: rabbitmq-streams add_replica --vhost {vhost} {} NODE",
+                    quoted(name)
                 ),
             ),
             Some(_) if loss.is_forced() => return loss.unreachable(&self.0.address()),
@@ -253,8 +282,7 @@ impl<'a> SetupFaults<'a> {
                 UNREADABLE,
                 format!("queue {name} cannot be read: {text}"),
                 format!(
-                    "see the broker's log, and: rabbitmqctl list_queues -p {:?} name type state",
-                    self.0.vhost
+                    "see the broker's log, and: rabbitmqctl list_queues -p {vhost} name type state"
                 ),
             ),
         };

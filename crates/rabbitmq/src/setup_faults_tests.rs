@@ -1,4 +1,7 @@
 use super::*;
+use crate::settings::RabbitLogin;
+use walrelay_base::secret::Secret;
+use walrelay_base::template::Template;
 use walrelay_sink::UNREACHABLE;
 
 #[test]
@@ -24,5 +27,87 @@ fn a_stream_that_an_outage_keeps_from_being_read_may_be_readable_later() {
     ] {
         let fault = fault(ConnectionLoss::refused(code, text));
         assert_eq!((fault.code, fault.may_pass), (wanted, false), "{fault}");
+    }
+}
+
+#[test]
+fn no_right_is_offered_for_a_name_that_is_reserved() {
+    let settings = RabbitSettings::default();
+    let fault = |text: &str| {
+        let failed = SetupFaults(&settings).not_made("exchange amq.nope".to_owned());
+        failed(ConnectionLoss::refused(ACCESS_REFUSED, text))
+    };
+    let reserved =
+        fault("ACCESS_REFUSED - exchange name 'amq.nope' contains reserved prefix 'amq.*'");
+    assert_eq!(reserved.code, "sink.not-made");
+    assert!(reserved.mend.contains("reserved for RabbitMQ"), "{reserved}");
+    assert!(!reserved.mend.contains("set_permissions"), "{reserved}");
+    let forbidden = fault("ACCESS_REFUSED - access to exchange 'x' refused for user 'u'");
+    assert_eq!(forbidden.code, "sink.not-permitted");
+    assert!(forbidden.mend.contains("set_permissions"), "{forbidden}");
+}
+
+#[test]
+fn what_dead_letters_need_is_made_by_init_alone_which_makes_the_binding_too() {
+    let settings = RabbitSettings::default();
+    let faults = SetupFaults(&settings);
+    for fault in [
+        faults.exchange_missing(Purpose::DeadLetters, "outbox.dlx"),
+        faults.queue_missing(Purpose::DeadLetters, "outbox.dlq"),
+    ] {
+        assert_eq!((fault.code, &*fault.mend), ("sink.dead-letter-missing", "walrelay init"));
+    }
+}
+
+#[test]
+fn no_command_is_offered_that_deletes_a_queue_for_events() {
+    let queues = [("orders".to_owned(), "#".to_owned())].into();
+    let settings = RabbitSettings { queues, ..RabbitSettings::default() };
+    let mend = |name| SetupFaults(&settings).not_a_stream(name).mend;
+    assert_eq!(mend("orders"), "name another in dead_letter.topic, then: walrelay init");
+    assert!(mend("outbox.dlq").contains("delete queue --name 'outbox.dlq'"));
+}
+
+#[test]
+fn the_commands_hold_configured_names_as_words_that_the_shell_leaves_alone() {
+    let settings = RabbitSettings {
+        vhost: "v$(id)".to_owned(),
+        exchange: Template::literal("it's"),
+        exchange_type: "x-`id`".to_owned(),
+        login: RabbitLogin::Plain("u$HOME".to_owned(), Secret::new("p")),
+        ..RabbitSettings::default()
+    };
+    let (faults, name) = (SetupFaults(&settings), "q$(id)");
+    let address = DeadLetterAddress { topic: name.to_owned(), ..DeadLetterAddress::default() };
+    let failed = ConnectionLoss::refused(541, "INTERNAL_ERROR");
+    let no_replica = ConnectionLoss::refused(PRECONDITION_FAILED, "no local replica");
+    let unusable = [ExchangeDifference::NotDurable];
+    let admin = "rabbitmqadmin --vhost 'v$(id)'";
+    for (fault, command) in [
+        (
+            faults.exchange_missing(Purpose::Events, name),
+            format!("{admin} declare exchange --name 'q$(id)' --type 'x-`id`' --durable true"),
+        ),
+        (
+            faults.queue_missing(Purpose::Events, name),
+            format!("{admin} declare queue --name 'q$(id)' --type "),
+        ),
+        (
+            faults.exchange_unusable(Purpose::Events, name, &unusable).remove(0),
+            format!("{admin} delete exchange --name 'q$(id)', then"),
+        ),
+        (faults.not_a_stream(name), format!("{admin} delete queue --name 'q$(id)', then")),
+        (
+            faults.publish_forbidden(Purpose::Events, name, None),
+            r"rabbitmqctl set_permissions -p 'v$(id)' 'u$HOME' '' '^it'\''s$' ''".to_owned(),
+        ),
+        (faults.queue_unusable(name, &failed), "list_queues -p 'v$(id)' name".to_owned()),
+        (faults.unreadable(&address, &failed), "list_queues -p 'v$(id)' name".to_owned()),
+        (
+            faults.unreadable(&address, &no_replica),
+            "add_replica --vhost 'v$(id)' 'q$(id)' NODE".to_owned(),
+        ),
+    ] {
+        assert!(fault.mend.contains(&command), "{command} is not in {fault}");
     }
 }

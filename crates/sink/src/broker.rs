@@ -194,8 +194,8 @@ pub struct StartupCheck<'a> {
 pub struct Requirements {
     /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.
     pub topics: Vec<String>,
-    /// Topics that sampled rows lead to; only `check` fills them in. A missing one is a warning,
-    /// and does not keep the relay from starting.
+    /// Topics that rows lead to: those of rows that `check` samples, where a missing one is a warning and
+    /// does not keep the relay from starting; and that of an event that is replayed.
     pub from_rows: Vec<String>,
     /// Rows could not be read, so that `from_rows` may lack topics; only `check` sets it.
     pub rows_unread: bool,

@@ -70,8 +70,8 @@ pub type TakeRecord<'t> = dyn FnMut(&StoredRecord<'_>) + 't;
 pub struct SearchReport {
     pub searched: Vec<String>,
     pub not_searched: Vec<String>,
-    /// Places where only events without a row can be, and that were not searched.
-    pub without_rows: Vec<String>,
+    /// Routes of which every record was read.
+    pub complete: Vec<SearchRoute>,
 }
 
 impl SearchReport {

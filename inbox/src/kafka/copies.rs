@@ -86,7 +86,7 @@ impl KafkaCopies {
         if let Some((_, reason)) = producer.client().fatal_error() {
             self.replace(&reason);
         }
-        Unconfirmed::Outage(format!("topic {topic}: {error}"))
+        Unconfirmed::Outage(outage(topic, error))
     }
 }
 
@@ -131,6 +131,18 @@ impl KafkaCopies {
     }
 }
 
+/// Why a copy waits. Offsets begin again in a topic that is made anew, and an instance that runs would
+/// commit the one that it has read to.
+fn outage(topic: &str, error: &KafkaError) -> String {
+    let mend = match error.rdkafka_error_code() {
+        Some(Code::UnknownTopic | Code::UnknownTopicOrPartition) => {
+            ": stop all instances, then Inbox::init makes it (docs/consumers.md, Retry levels)"
+        }
+        _ => "",
+    };
+    format!("topic {topic}: {error}{mend}")
+}
+
 fn producer(
     kafka: &Kafka,
     settings: &Settings,
@@ -139,4 +151,18 @@ fn producer(
     config::producer(kafka, settings)
         .create_with_context(Confirms(Arc::clone(lost_brokers)))
         .map_err(|error| client_error("the producer of copies", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_topic_is_told_with_what_must_stop_before_it_is_made_again() {
+        let told = |code| outage("billing.retry.30s", &KafkaError::MessageProduction(code));
+        for code in [Code::UnknownTopic, Code::UnknownTopicOrPartition] {
+            assert!(told(code).contains("stop all instances, then Inbox::init"), "{code:?}");
+        }
+        assert!(!told(Code::NotEnoughReplicas).contains("Inbox::init"));
+    }
 }

@@ -29,7 +29,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Codes of AMQP.
 pub(super) const ACCESS_REFUSED: u16 = 403;
-pub(super) const NOT_FOUND: u16 = 404;
+const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
 const FRAME_ERROR: u16 = 501;
 const NOT_ALLOWED: u16 = 530;
@@ -51,6 +51,15 @@ pub(super) struct Loss {
 impl Loss {
     pub(super) fn of(text: impl ToString) -> Loss {
         Loss { code: None, text: text.to_string(), is_unreadable: false }
+    }
+
+    /// The text for people, which says what makes a missing queue or exchange.
+    pub(super) fn explanation(&self) -> String {
+        // A queue whose node is not there has the same code.
+        let is_missing =
+            self.code == Some(NOT_FOUND) && !self.text.ends_with("down or inaccessible");
+        let mend = if is_missing { ": Inbox::init makes it" } else { "" };
+        format!("{}{mend}", self.text)
     }
 
     /// Somebody must change the broker first: a login, a right, or what `init` makes. A limit of
@@ -219,6 +228,16 @@ mod tests {
             let loss = Loss { code: Some(NOT_ALLOWED), ..Loss::of(text) };
             assert_eq!(loss.is_refusal(), is_refusal, "{text}");
         }
+    }
+
+    #[test]
+    fn a_queue_that_is_missing_is_told_with_what_makes_it() {
+        let loss = Loss::of("NOT_FOUND - no queue 'billing' in vhost '/'");
+        assert_eq!(loss.explanation(), loss.text);
+        let text = "NOT_FOUND - no queue 'billing' in vhost '/': Inbox::init makes it";
+        assert_eq!(Loss { code: Some(NOT_FOUND), ..loss }.explanation(), text);
+        let text = "NOT_FOUND - home node 'rabbit@b' of durable queue 'billing' in vhost '/' is down or inaccessible";
+        assert_eq!(Loss { code: Some(NOT_FOUND), ..Loss::of(text) }.explanation(), text);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::sync::Mutex;
 use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 
-use super::connection::{Link, Loss, NOT_FOUND, PRECONDITION_FAILED, in_time, open, short};
+use super::connection::{Link, Loss, PRECONDITION_FAILED, in_time, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue};
 use crate::Settings;
 use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
@@ -51,8 +51,7 @@ impl From<Loss> for Unconfirmed {
     fn from(loss: Loss) -> Unconfirmed {
         match loss.code {
             Some(PRECONDITION_FAILED) => Unconfirmed::Refused(loss.text),
-            Some(NOT_FOUND) => Unconfirmed::Outage(format!("{}: Inbox::init makes it", loss.text)),
-            _ => Unconfirmed::Outage(loss.text),
+            _ => Unconfirmed::Outage(loss.explanation()),
         }
     }
 }

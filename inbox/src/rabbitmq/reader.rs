@@ -76,7 +76,7 @@ pub(super) async fn consume(
             unreadable_losses = 0;
             backoff.succeeded();
         }
-        let (consumer, reason) = (&settings.service, &loss.text);
+        let (consumer, reason) = (&settings.service, &loss.explanation());
         if loss.is_unreadable {
             let what = "a message cannot be read: a header's name is not UTF-8, or its headers are \
                         larger than frame_max";

@@ -322,12 +322,23 @@ async fn resume(
     // A task of its own goes on to the end when the client leaves.
     let resumed = tokio::spawn(async move {
         let work = move |_: &AtomicBool| {
-            let resumed = stops.resume(&who, &reason, seen.as_ref())?;
+            let resumed = stops.resume(&who, &reason, seen.as_ref()).map_err(of_running_relay)?;
             Ok(json!({ "resumed": resumed.to_json() }))
         };
         api.in_turn(&api.topic_turn, "another request is under way", work).await
     });
     resumed.await.map_err(|_| ApiError::internal("the request panicked"))?
+}
+
+/// The help of the command is for a relay that has ended.
+fn of_running_relay(fault: Fault) -> Fault {
+    match fault.code {
+        "resume.nothing" => {
+            let mend = "there is nothing to do: the relay runs, and GET /status shows its state";
+            Fault { mend: mend.to_owned(), ..fault }
+        }
+        _ => fault,
+    }
 }
 
 /// The name of a client in resolutions and in the log.

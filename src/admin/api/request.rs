@@ -77,12 +77,12 @@ pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
             })?
         }
     };
-    Ok((filter(query, QUERY)?, limit))
+    Ok((filter(query, QUERY, &["limit"])?, limit))
 }
 
 /// `GET /api/find`.
 pub(super) fn find(uri: &Uri) -> Result<FindText, ApiError> {
-    read(query(uri)?, QUERY)
+    read(query(uri)?, QUERY, &[])
 }
 
 /// `GET /api/dlq/{id}`: is the payload requested, too?
@@ -105,8 +105,8 @@ pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
 pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
     let mut fields = body(request).await?;
     let options = JOB_OPTIONS.iter().filter_map(|name| fields.remove_entry(*name)).collect();
-    let mut options: JobOptions = read(options, BODY)?;
-    let filter = filter(fields, BODY)?;
+    let mut options: JobOptions = read(options, BODY, &[])?;
+    let filter = filter(fields, BODY, &JOB_OPTIONS)?;
     let rate = options.rate.as_deref().map(str::parse).transpose();
     let rate =
         rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
@@ -117,7 +117,7 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
 }
 
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {
-    let mut body: ReleaseBody = read(body(request).await?, BODY)?;
+    let mut body: ReleaseBody = read(body(request).await?, BODY, &[])?;
     check_selection(body.key.is_some(), body.all)?;
     let reason = reason(body.reason.take())?;
     Ok((body, reason))
@@ -132,7 +132,7 @@ pub(super) async fn resume(request: Request) -> Result<(String, Option<Stop>), A
         code: Option<String>,
         since: Option<String>,
     }
-    let ResumeBody { reason: text, code, since } = read(body(request).await?, BODY)?;
+    let ResumeBody { reason: text, code, since } = read(body(request).await?, BODY, &[])?;
     let mend = "take code and since from stop in /status";
     let seen = match (code, since) {
         (None, None) => None,
@@ -167,15 +167,29 @@ fn reason(reason: Option<String>) -> Result<String, ApiError> {
     Ok(escaped(&reason))
 }
 
-fn filter(fields: Map<String, Value>, place: &str) -> Result<DeadLetterFilter, ApiError> {
-    let text: FilterText = read(fields, place)?;
+fn filter(
+    fields: Map<String, Value>,
+    place: &str,
+    others: &[&str],
+) -> Result<DeadLetterFilter, ApiError> {
+    let text: FilterText = read(fields, place, others)?;
     Ok(DeadLetterFilter::parse(&text, unix_now_us())?)
 }
 
-fn read<T: DeserializeOwned>(fields: Map<String, Value>, place: &str) -> Result<T, ApiError> {
+/// `others` are known names that were taken out of the fields before.
+fn read<T: DeserializeOwned>(
+    fields: Map<String, Value>,
+    place: &str,
+    others: &[&str],
+) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        let mut what = error.to_string();
+        // The error lists the other names that are known here.
+        if what.starts_with("unknown field ") {
+            others.iter().for_each(|name| what += &format!(", `{name}`"));
+        }
         let mend = "see docs/dead-letters.md, \"The same over HTTP\", and docs/operations.md, \"Where is my event?\"";
-        ApiError::bad_request(error.to_string(), place, mend)
+        ApiError::bad_request(what, place, mend)
     })
 }
 

@@ -365,6 +365,12 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
         (body["where"].as_str(), body["more"][0]["where"].as_str()),
         (Some("since"), Some("state"))
     );
+    // THEN all names that are known are told
+    let (_, listed) = fixture.get("/api/dlq?foo=1");
+    let (_, job) = fixture.post("/api/dlq/replay", r#"{"foo":1}"#);
+    for (answer, ends) in [(listed, ", `state`, `limit`"), (job, ", `any_destination`, `reason`")] {
+        assert!(answer["what"].as_str().unwrap().ends_with(ends), "{answer}");
+    }
     for body in [
         "",
         "{",

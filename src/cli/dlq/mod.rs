@@ -10,6 +10,7 @@ mod table;
 use std::io::BufWriter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +27,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::host;
 use crate::base::runtime;
+use crate::base::stop_requests::{StopRequest, StopRequests};
 use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
@@ -136,6 +138,9 @@ fn print_matching(
     let records = counted(index.records as usize, "record") + " read";
     let records = match index.foreign {
         0 => records,
+        foreign if foreign == index.records => {
+            format!("{records}, none of them a dead letter: is the name of the topic right?")
+        }
         foreign => format!("{records}, {foreign} of them foreign"),
     };
     let printed = printer.count;
@@ -210,7 +215,8 @@ impl Job {
             filter = filter.until_at_most(unix_now_us()).0;
             let count = topic.index(&filter)?.count_selected(filter.states());
             if count > 0 {
-                confirm(&format!("{} {count} dead letters?", capital(action)), yes)?;
+                let letters = counted(count, "dead letter");
+                confirm(&format!("{} {letters}?", capital(action)), yes)?;
             }
             expected = Some(count);
         }
@@ -277,7 +283,8 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
     }
     if meanwhile > 0 {
         print_note(&format!(
-            "{meanwhile} dead letters of the released keys were written meanwhile and are open: walrelay dlq replay --key KEY"
+            "written meanwhile and open: {} of the released keys; walrelay dlq replay --key KEY",
+            counted(meanwhile, "dead letter")
         ));
     }
     let would = if dry_run { "would be " } else { "" };
@@ -324,15 +331,22 @@ fn stop_on_signal(stop: &StopFlag) -> Result<(), Fault> {
     let waiting = async move {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let [Ok(mut interrupt), Ok(mut terminate)] = kinds else { return Ok(()) };
+        let mut requests = StopRequests::default();
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            if stop.swap(true, Ordering::Relaxed) {
-                std::process::exit(Exit::Failed as i32);
+            match requests.receive(Instant::now()) {
+                StopRequest::First => {
+                    stop.store(true, Ordering::Relaxed);
+                    print_note(
+                        "stopping: settling what is in flight; a second signal stops at once",
+                    );
+                }
+                StopRequest::Repeated => {}
+                StopRequest::Second => std::process::exit(Exit::Failed as i32),
             }
-            print_note("stopping: settling what is in flight; a second signal stops at once");
         }
     };
     runtime::spawn("signals", move || runtime::try_block_on(waiting)).map(drop)

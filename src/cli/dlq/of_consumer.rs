@@ -29,14 +29,40 @@ pub(super) fn address(
     Ok(address)
 }
 
-/// Commands that a fault names must read the same topic; what is missing is made by others.
+/// Commands that a fault names must read the same topic; what is missing is made by others, and a queue
+/// of another kind belongs to others.
 pub(super) fn fault(fault: Fault, name: &str) -> Fault {
     let mend = match fault.code {
         "sink.dead-letter-missing" => {
             "is the name right? The consumer's own init makes it: Inbox::init of walrelay-inbox"
                 .to_owned()
         }
+        "sink.dead-letter-not-a-stream" => {
+            "is the name right? --from takes the stream queue SERVICE.dlq of a consumer".to_owned()
+        }
         _ => fault.mend.replace("walrelay dlq ", &format!("walrelay dlq --from {name} ")),
     };
-    Fault { mend, ..fault }
+    let place = fault.place.replace("dead_letter.topic", &format!("--from {name}"));
+    Fault { mend, place, ..fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_names_the_topic_that_was_given_and_deletes_no_queue() {
+        let told = |code, mend: &str| {
+            let place = "dead_letter.topic on localhost:9092";
+            fault(Fault::new(Exit::Sink, code, "what", place, mend), "billing.dlq")
+        };
+        let missing = told("sink.dead-letter-missing", "walrelay init");
+        assert!(missing.mend.starts_with("is the name right?"), "{missing}");
+        assert_eq!(missing.place, "--from billing.dlq on localhost:9092");
+        let other = told("sink.dead-letter-not-a-stream", "rabbitmqadmin delete queue");
+        assert!(other.mend.contains("stream queue SERVICE.dlq"), "{other}");
+        assert!(!other.mend.contains("delete"), "{other}");
+        let known = told("dead-letter.unknown", "walrelay dlq list --state all");
+        assert_eq!(known.mend, "walrelay dlq --from billing.dlq list --state all");
+    }
 }

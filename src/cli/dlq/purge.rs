@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::cli::args::{OutputFormat, PurgeArgs};
 use crate::cli::confirm::{check_askable, confirm};
 use crate::cli::output::{print, print_values};
@@ -40,7 +41,7 @@ pub(super) fn run(
     if count > 0 {
         let deletion = deletion?;
         if !dry_run {
-            confirm(&format!("Delete {count} records of {name}?"), args.yes.yes)?;
+            confirm(&format!("Delete {} of {name}?", records(count)), args.yes.yes)?;
             begin()?;
             delete(name, deletion, &purges, who)?;
         }
@@ -51,14 +52,17 @@ pub(super) fn run(
         return print_values(format, &values);
     }
     let verb = if dry_run { "would be deleted" } else { "deleted" };
-    let lines = purges.iter().map(|PartitionPurge { partition, records, before, kept }| {
+    let lines = purges.iter().map(|PartitionPurge { partition, records: count, before, kept }| {
         let kept = if kept.is_empty() { String::new() } else { format!(", where {kept} stands") };
-        format!(
-            "{name}, partition {partition}: {records} records {verb}, up to offset {before}{kept}\n"
-        )
+        let records = records(*count);
+        format!("{name}, partition {partition}: {records} {verb}, up to offset {before}{kept}\n")
     });
     let lines: String = lines.collect();
-    print(&(lines + &format!("{count} records {verb}\n")))
+    print(&(lines + &format!("{} {verb}\n", records(count))))
+}
+
+fn records(count: u64) -> String {
+    counted(count as usize, "record")
 }
 
 fn delete(

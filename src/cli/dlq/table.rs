@@ -82,10 +82,12 @@ fn key(letter: &DeadLetter) -> String {
 fn value(letter: &DeadLetter) -> String {
     let bytes = value_bytes(letter);
     match &letter.uncut {
+        None => format!("{bytes} bytes"),
+        // A consumer writes no hash.
+        Some(uncut) if uncut.sha256.is_empty() => format!("{bytes} bytes, cut"),
         Some(uncut) => {
             format!("{bytes} bytes, cut; whole it has SHA-256 {}", escaped(&uncut.sha256))
         }
-        None => format!("{bytes} bytes"),
     }
 }
 

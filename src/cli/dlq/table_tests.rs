@@ -47,6 +47,12 @@ fn one_letter_is_told_whole_and_its_payload_on_request() {
     assert!(!text.contains("payload"), "{text}");
     let text = detail(&found, true);
     assert!(text.ends_with("payload (text)\n{\"a\":\t1}\n\\u{7}"), "{text}");
+    // WHEN a consumer has cut it THEN there is no hash
+    let uncut = Some(Uncut { size_bytes: 99, sha256: String::new() });
+    let letter = DeadLetter { uncut, ..found.letter.clone() };
+    let known = found.known;
+    let text = detail(&FoundDeadLetter { letter, known, history: Vec::new() }, false);
+    assert!(text.contains("99 bytes, cut\n"), "{text}");
     let letter = DeadLetter { value: Some(vec![0xff]), ..found.letter };
     let text = detail(&FoundDeadLetter { letter, ..found }, true);
     assert!(text.ends_with("payload (base64)\n/w=="), "{text}");

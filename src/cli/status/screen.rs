@@ -315,13 +315,15 @@ fn wal(slot: &Value) -> Option<String> {
     };
     let retained = binary_size(retained.max(0.0) as u64);
     let safe = match number(&slot["safe_wal_bytes"]) {
-        None => "without limit".to_owned(),
-        Some(safe) if safe < 0.0 => "beyond the limit".to_owned(),
-        Some(safe) => format!("{} more are safe", binary_size(safe as u64)),
+        // Postgres tells no limit of a slot that is lost.
+        _ if status == "lost" => String::new(),
+        None => ", without limit".to_owned(),
+        Some(safe) if safe < 0.0 => ", beyond the limit".to_owned(),
+        Some(safe) => format!(", {} more are safe", binary_size(safe as u64)),
     };
     let status =
         if status == "reserved" { String::new() } else { format!(", wal_status {status}") };
-    Some(format!("{retained} retained, {safe}{status}"))
+    Some(format!("{retained} retained{safe}{status}"))
 }
 
 /// A text of the answer, escaped; none where it is missing or empty.

@@ -44,7 +44,7 @@ fn history() -> Value {
 }
 
 fn blocked() -> Value {
-    let down = json!({ "code": "sink_down", "text": "broker unreachable for 4 s" });
+    let down = json!({ "code": "sink_down", "text": "the sink has taken no event for 4 s" });
     let mut status = streaming();
     status["state"] = "blocked".into();
     status["ready"] = false.into();
@@ -108,7 +108,7 @@ fn several_relays_are_shown_with_what_is_wrong() {
 
 ● blocked for 14 min, not ready · since 2026-11-25T01:02:03Z · b:9464
   slot walrelay · to kafka · up 3 h 2 min · walrelay 0.1.0
-  ! sink_down: broker unreachable for 4 s
+  ! sink_down: the sink has taken no event for 4 s
   ! broker_silent: the broker has confirmed none of 128 events for 31 s
   lag          1.2 MiB, 0.8 s         ▁▂▂▃▃▃▅▅▅▇▇▇▁▂▂▃▃▃▅▅▅▇▇▇  max 2.1 MiB
   published    0/s                    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  max 14,000/s
@@ -147,8 +147,14 @@ fn what_is_not_known_of_a_slot_is_called_unknown() {
     assert!(screen.contains("  WAL          unknown\n"), "{screen}");
     // GIVEN a relay that does not tell them at all
     status["slot"] = json!({ "name": "walrelay" });
-    let screen = drawn(&[relay("relay-1", Ok(status), Value::Null)], &PIPE);
+    let screen = drawn(&[relay("relay-1", Ok(status.clone()), Value::Null)], &PIPE);
     assert!(!screen.contains("unknown"), "{screen}");
+    // GIVEN a slot that has lost its WAL THEN nothing is told of a limit
+    status["slot"] = json!({
+        "name": "walrelay", "wal_status": "lost", "retained_wal_bytes": 0, "safe_wal_bytes": null
+    });
+    let screen = drawn(&[relay("relay-1", Ok(status), Value::Null)], &PIPE);
+    assert!(screen.contains("  WAL          0 B retained, wal_status lost\n"), "{screen}");
 }
 
 #[test]
@@ -161,7 +167,7 @@ fn what_is_piped_is_ascii_and_not_wrapped() {
         r"
 blocked for 14 min, not ready, since 2026-11-25T01:02:03Z, b:9464
   slot walrelay, to kafka, up 3 h 2 min, walrelay 0.1.0
-  ! sink_down: broker unreachable for 4 s
+  ! sink_down: the sink has taken no event for 4 s
   ! broker_silent: the broker has confirmed none of 128 events for 31 s
   lag          1.2 MiB, 0.8 s         .::---===###.::---===###  max 2.1 MiB
   published    0/s                    ########################  max 14,000/s

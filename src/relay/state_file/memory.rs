@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,19 +12,34 @@ use walrelay_core::relay::state_file::memory::{Memory, Remembered};
 use crate::base::error::Fault;
 
 #[derive(Debug)]
-struct Region(File);
+struct Region {
+    file: File,
+    path: PathBuf,
+}
+
+impl Region {
+    /// Whether the next process would open this file. A stop that is written to a removed file is kept
+    /// nowhere.
+    fn is_at_path(&self) -> io::Result<bool> {
+        let (own, found) = (self.file.metadata()?, std::fs::symlink_metadata(&self.path)?);
+        Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
+    }
+}
 
 impl FileBytes for Region {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_exact_at(bytes, at)
+        self.file.read_exact_at(bytes, at)
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+        if !self.is_at_path()? {
+            return Err(io::Error::other("another file is in its place"));
+        }
+        self.file.write_all_at(bytes, at)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 }
 
@@ -54,7 +69,10 @@ fn with(
     is_configured: bool,
 ) -> Result<Option<(Memory, Remembered)>, Fault> {
     match opened {
-        Ok(file) => Ok(Some(Memory::read(Arc::new(Region(file)), path))),
+        Ok(file) => {
+            let region = Region { file, path: path.clone() };
+            Ok(Some(Memory::read(Arc::new(region), path)))
+        }
         Err(error) if is_configured => Err(super::unusable(&path, &error)),
         Err(_) => Ok(None),
     }

@@ -10,7 +10,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, Per
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, IFlags, accessat, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{Access, AtFlags, CWD, IFlags, accessat, ioctl_getflags, ioctl_setflags, statvfs};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use walrelay_core::relay::ports::{FileBytes, StateBytes, StateFileSource};
 use walrelay_core::relay::state_file::StateFile;
@@ -24,8 +26,8 @@ use crate::base::os_ffi::SharedWords;
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// The consequence of a relay without the file.
-const WITHOUT: &str = "no state file: after a crash, what the broker confirmed last is published again, and an event that kills the process is not recognised; delivery.state_file names one";
+/// The consequence of a relay without the file; of one that polls only the first half.
+const WITHOUT: &str = "no state file: an event that kills the process is not recognised, and after a crash a relay of a slot publishes again what the broker confirmed last; delivery.state_file names one";
 
 /// Opens the file. Only a file that was configured must be usable.
 pub(crate) fn open(configured: Option<&Path>, slot: &str) -> Result<StateFile, Fault> {
@@ -115,24 +117,29 @@ pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> Fault {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let missing = folder.filter(|it| error.kind() == ErrorKind::NotFound && !it.exists());
-    let (why, mend) = match missing {
-        Some(folder) => (
+    let folder = folder(path);
+    let (exit, why, mend) = match error.kind() {
+        ErrorKind::NotFound if !folder.exists() => (
+            Exit::Usage,
             format!("folder {} does not exist", folder.display()),
             format!(
                 "as the user of the relay (or as root, with -o USER): install -d -m 700 {folder:?}; or name a file in another \
                  folder, or remove the key"
             ),
         ),
-        None => (
+        // That may change by itself.
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            (Exit::Failed, error.to_string(), format!("make room: df -h {folder:?}"))
+        }
+        _ => (
+            Exit::Usage,
             error.to_string(),
             "name a file that this user may write, of its own for each relay; or remove the key"
                 .to_owned(),
         ),
     };
     Fault::new(
-        Exit::Usage,
+        exit,
         "state-file.unusable",
         format!("the state file cannot be used: {why}"),
         format!("delivery.state_file = {path:?}"),
@@ -173,6 +180,11 @@ fn create(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
 /// Opens the file as it is.
 fn look(path: &Path) -> std::io::Result<File> {
     let file = options().open(path)?;
@@ -183,12 +195,20 @@ fn look(path: &Path) -> std::io::Result<File> {
 fn check(path: &Path) -> std::io::Result<()> {
     match look(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let may = Access::WRITE_OK | Access::EXEC_OK;
-            Ok(accessat(CWD, folder.unwrap_or(Path::new(".")), may, AtFlags::EACCESS)?)
+            let (folder, may) = (folder(path), Access::WRITE_OK | Access::EXEC_OK);
+            accessat(CWD, folder, may, AtFlags::EACCESS)?;
+            check_room(folder, BYTES as u64)
         }
         looked => looked.map(drop),
     }
+}
+
+/// Whether the file system has room for so many bytes, as far as it says how many it has.
+fn check_room(folder: &Path, bytes: u64) -> std::io::Result<()> {
+    let found = statvfs(folder)?;
+    let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    let is_full = found.f_blocks > 0 && free.saturating_mul(found.f_frsize) < bytes;
+    if is_full { Err(Errno::NOSPC.into()) } else { Ok(()) }
 }
 
 fn options() -> OpenOptions {
@@ -205,7 +225,7 @@ fn length(file: &File) -> std::io::Result<u64> {
     if !found.is_file() {
         return no("it is not a file");
     }
-    if found.uid() != rustix::process::geteuid().as_raw() {
+    if found.uid() != geteuid().as_raw() {
         return no("it belongs to another user");
     }
     if found.len() == 0 {

@@ -111,6 +111,21 @@ fn a_folder_that_does_not_exist_is_told_with_the_command_that_makes_it() {
     }
 }
 
+#[test]
+fn a_full_file_system_is_a_fault_that_may_pass() {
+    // GIVEN a folder without room for a file
+    let folder = std::env::temp_dir();
+    check_room(&folder, 1).unwrap();
+    let full = check_room(&folder, u64::MAX).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    // THEN a supervisor may start the relay again, and what is no lack of room needs a person
+    let fault = unusable(&folder.join("a.state"), &full);
+    assert_eq!((fault.code, fault.exit), ("state-file.unusable", Exit::Failed));
+    assert!(fault.mend.contains(&format!("df -h {folder:?}")), "{fault}");
+    let fault = unusable(&folder.join("a.state"), &ErrorKind::PermissionDenied.into());
+    assert_eq!(fault.exit, Exit::Usage);
+}
+
 /// With `fsGroup` kubelet makes the files of a volume writable by the group at each start of a pod.
 #[test]
 fn the_mode_of_a_file_of_ones_own_is_set_right() {
@@ -140,4 +155,17 @@ fn a_look_makes_no_file() {
     open_memory(Some(&path.0), "slot").unwrap().unwrap().0.write(&stopped("slot.moved")).unwrap();
     let (_, found) = look_at_memory(Some(&path.0), "slot").unwrap().unwrap();
     assert_eq!(found, stopped("slot.moved"));
+}
+
+#[test]
+fn a_file_that_was_removed_or_replaced_is_not_written() {
+    let path = OwnPath::new();
+    let (mut memory, _) = open_memory(Some(&path.0), "slot").unwrap().unwrap();
+    memory.write(&stopped("slot.moved")).unwrap();
+    std::fs::remove_file(&path.0).unwrap();
+    assert_eq!(memory.write(&stopped("slot.moved")).unwrap_err().kind(), ErrorKind::NotFound);
+    // Another process has made a file.
+    marked(&path, &[mark(100, 0)], 50);
+    assert!(memory.write(&stopped("slot.moved")).is_err() && memory.saw(lsn(60)).is_err());
+    assert_eq!(look_at_memory(Some(&path.0), "slot").unwrap().unwrap().1, Remembered::default());
 }

@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, FlockOperation, access, flock};
+use rustix::io::Errno;
 
 use super::append::AppendFile;
 use super::fault;
@@ -61,8 +62,9 @@ impl Broker for FileSettings {
 
     fn inspect(&self, required: &Requirements) -> Vec<Finding> {
         let found = |path: &Path| match look(path) {
-            Ok(true) => Finding::ok("sink", format!("{} can be written", path.display())),
-            Ok(false) => Finding::ok(
+            Ok(Some(file)) if path == self.path && is_locked(&file) => fault::locked(path),
+            Ok(Some(_)) => Finding::ok("sink", format!("{} can be written", path.display())),
+            Ok(None) => Finding::ok(
                 "sink",
                 format!("{} does not exist yet and can be created", path.display()),
             ),
@@ -74,9 +76,11 @@ impl Broker for FileSettings {
     fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         let missing = self.files(required).into_iter().filter(|path| !path.exists());
         let make = |path: &Path| {
-            let made =
-                if dry_run { look(path) } else { AppendFile::new(path).check().map(|()| true) };
-            made.map(|_| format!("file {}", path.display()))
+            let made = match dry_run {
+                true => look(path).map(drop),
+                false => AppendFile::new(path).check(),
+            };
+            made.map(|()| format!("file {}", path.display()))
                 .map_err(|error| vec![fault::unusable(path, &error)])
         };
         missing.map(make).collect()
@@ -95,19 +99,24 @@ fn open_fault(file: &mut AppendFile) -> Option<Fault> {
     file.check().err().map(|error| fault::unusable(&file.path, &error))
 }
 
-/// Whether the file is there; an error if it could not be written or created. Changes nothing.
-fn look(path: &Path) -> io::Result<bool> {
+/// The file, if it is there; an error if it could not be written or created. Changes nothing.
+fn look(path: &Path) -> io::Result<Option<File>> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {
-            OpenOptions::new().read(true).append(true).open(path).map(|_: File| true)
+            OpenOptions::new().read(true).append(true).open(path).map(Some)
         }
         Ok(_) => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             access(folder(path), Access::WRITE_OK | Access::EXEC_OK)?;
-            Ok(false)
+            Ok(None)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a relay writes the file. The shared lock, which ends with the file, excludes no other check.
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn each_fault_names_the_file_and_what_mends_it() {
         (ErrorKind::PermissionDenied, "let this user read and write /data/e.jsonl and /data"),
         (ErrorKind::ReadOnlyFilesystem, "mount the file system read-write"),
         (ErrorKind::StorageFull, "make room: df -h /data"),
-        (ErrorKind::ResourceBusy, "fuser /data/e.jsonl"),
+        (ErrorKind::ResourceBusy, "fuser '/data/e.jsonl'"),
         (ErrorKind::Other, "set sink.file.path"),
     ] {
         let fault = fault::unusable(Path::new("/data/e.jsonl"), &kind.into());
@@ -72,7 +72,9 @@ fn a_second_relay_is_refused_and_check_may_run_beside_it() {
     let Err(faults) = start(&*second) else { panic!("a second relay") };
     assert_eq!(faults[0].code, "sink.file-locked");
     assert!(faults[0].mend.contains("fuser") && faults[0].mend.contains("events.jsonl"));
-    assert!(is_sound(&second.inspect(&required())));
+    let found = second.inspect(&required());
+    assert!(is_sound(&found) && found[0].topic == "sink.file-locked", "{found:?}");
+    assert!(found[0].is_warning() && found[0].text.contains("another sink.file.path"), "{found:?}");
     drop(sink);
     start(&*second).map(drop).unwrap();
 }

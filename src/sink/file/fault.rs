@@ -6,6 +6,8 @@ use std::path::Path;
 use super::settings::{FileSettings, folder};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, brief};
+use crate::base::finding::Finding;
+use crate::base::text::quoted;
 use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
 pub(super) const TOO_LARGE: &str = "file.event-too-large";
@@ -61,7 +63,10 @@ pub(super) fn unusable(path: &Path, error: &Error) -> Fault {
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!("make room: df -h {folder}"),
         ErrorKind::ResourceBusy => {
-            format!("stop it, or set another sink.file.path; to find it: fuser {file}")
+            format!(
+                "stop it, or set another sink.file.path; to find it: fuser {}",
+                quoted(&file.to_string())
+            )
         }
         _ => "set sink.file.path to a file that this user may write".to_owned(),
     };
@@ -71,6 +76,16 @@ pub(super) fn unusable(path: &Path, error: &Error) -> Fault {
         _ => "sink.file-unusable",
     };
     Fault::new(Exit::Sink, code, what, format!("sink.file.path, {file}"), mend)
+}
+
+/// The relay that `check` is about may be the one that writes the file.
+pub(super) fn locked(path: &Path) -> Finding {
+    let file = path.display();
+    let text = format!(
+        "a relay writes {file} already; a second one needs another sink.file.path; to find it: fuser {}",
+        quoted(&file.to_string())
+    );
+    Finding::warn("sink.file-locked", text)
 }
 
 /// The relay reads no file.

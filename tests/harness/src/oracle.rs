@@ -219,15 +219,23 @@ impl Verdict {
 
     /// Whether nothing is wrong but at most so many duplicates.
     pub fn is_exact(&self, duplicates_max: u64) -> bool {
-        self.committed > 0
-            && self.duplicates <= duplicates_max
-            && self.faults().values().all(|offences| offences.count == 0)
+        self.is_complete() && self.duplicates <= duplicates_max
     }
 
-    /// Panics with the whole report unless [`Verdict::is_exact`]. An empty truth proves nothing
-    /// and is refused.
+    /// Whether nothing is wrong but duplicates. An empty truth proves nothing and is refused.
+    fn is_complete(&self) -> bool {
+        self.committed > 0 && self.faults().values().all(|offences| offences.count == 0)
+    }
+
+    /// Panics with the whole report unless [`Verdict::is_exact`].
     pub fn assert_exact(&self, duplicates_max: u64) {
         assert!(self.is_exact(duplicates_max), "at most {duplicates_max} duplicates:\n{self}");
+    }
+
+    /// Panics with the whole report if anything is wrong but duplicates: the test bounds these in
+    /// another way, or the fault bounds them by nothing.
+    pub fn assert_complete(&self) {
+        assert!(self.is_complete(), "{self}");
     }
 }
 

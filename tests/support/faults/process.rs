@@ -98,15 +98,28 @@ impl Relay {
     /// The same for something that takes its time.
     #[track_caller]
     pub(crate) fn wait_within(mut self, limit: Duration) -> Ended {
+        self.end_within(limit, |_| {})
+    }
+
+    /// Waits for its end, and does this as long as it has not ended.
+    #[track_caller]
+    fn end_within(&mut self, limit: Duration, act: impl Fn(&Relay)) -> Ended {
         let began = Instant::now();
         let code = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status.code().unwrap_or(-1);
             }
             assert!(began.elapsed() < limit, "`{}` does not end\n{}", self.words, self.said());
+            act(self);
             std::thread::sleep(Duration::from_millis(2));
         };
         self.ended(code)
+    }
+
+    /// Sends the signal until it has ended: one that follows another at once counts as the same.
+    #[track_caller]
+    pub(crate) fn signal_until_end(mut self, which: Signal) -> Ended {
+        self.end_within(LIMIT, |it| it.signal(which))
     }
 
     fn ended(&self, code: i32) -> Ended {

@@ -26,6 +26,7 @@ struct Repeated {
     last_at: Instant,
     /// The number of lines in this period, written or not.
     lines: u64,
+    /// The first line of this period.
     sample: Line,
 }
 
@@ -38,13 +39,19 @@ impl Repeats {
         now: Instant,
         sample: impl FnOnce() -> Line,
     ) -> bool {
-        let new = || Repeated { period_began: now, last_at: now, lines: 0, sample: sample() };
-        let known = self.kinds.entry(kind).or_insert_with(new);
-        if now.duration_since(known.period_began) >= PERIOD {
-            (known.period_began, known.lines) = (now, 0);
+        let known = self.kinds.get_mut(&kind);
+        match known.filter(|known| now.duration_since(known.period_began) < PERIOD) {
+            Some(known) => {
+                (known.last_at, known.lines) = (now, known.lines + 1);
+                known.lines <= LINES_MAX
+            }
+            None => {
+                let begun =
+                    Repeated { period_began: now, last_at: now, lines: 1, sample: sample() };
+                self.kinds.insert(kind, begun);
+                true
+            }
         }
-        (known.last_at, known.lines) = (now, known.lines + 1);
-        known.lines <= LINES_MAX
     }
 
     /// Makes a line for each kind with the number of lines that were not written in a period that is over;

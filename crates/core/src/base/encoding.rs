@@ -1,6 +1,12 @@
 //! Bytes written as text: hexadecimal and percent-encoding.
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// ASCII characters that RFC 3986 does not allow in a path.
+#[rustfmt::skip]
+const NOT_IN_PATHS: &AsciiSet = &CONTROLS
+    .add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'[').add(b'\\')
+    .add(b']').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| hex_digits(*byte)).map(char::from).collect()
@@ -29,6 +35,11 @@ pub enum PercentError {
     /// NUL ends a text in Postgres' protocol, and separates user and password in AMQP's.
     Nul,
     NotUtf8,
+}
+
+/// The text as a part of the path of a URI.
+pub fn path_encoded(text: &str) -> String {
+    utf8_percent_encode(text, NOT_IN_PATHS).to_string()
 }
 
 pub fn percent_decode(text: &str) -> Result<String, PercentError> {

@@ -12,6 +12,15 @@ fn percent_encoded_text_is_decoded_and_broken_text_is_an_error() {
 }
 
 #[test]
+fn a_name_in_a_path_is_encoded_only_where_it_must_be() {
+    for plain in ["public.outbox", "app/events:v1", "Orders_2-~!$&'()*+,;=@"] {
+        assert_eq!(path_encoded(plain), plain);
+    }
+    assert_eq!(path_encoded("public.ev ents"), "public.ev%20ents");
+    assert_eq!(path_encoded("a%b?c#\u{fc}"), "a%25b%3Fc%23%C3%BC");
+}
+
+#[test]
 fn hexadecimal_comes_back_and_other_text_is_refused() {
     let mut bytes = Vec::new();
     assert_eq!(hex(&[0, 0x1f, 0xff]), "001fff");

@@ -103,6 +103,18 @@ pub fn brief(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begins}… ({} bytes)", text.len()))
 }
 
+/// The event in errors and the log. The dead letter of a row that became no event may lack id and topic.
+#[must_use]
+pub fn subject(id: &str, topic: &str) -> String {
+    let (id, topic) = (brief(id), brief(topic));
+    match (&*id, &*topic) {
+        ("", "") => "an event without id and topic".to_owned(),
+        ("", topic) => format!("an event without id, topic {topic}"),
+        (id, "") => format!("event {id}, without a topic"),
+        (id, topic) => format!("event {id}, topic {topic}"),
+    }
+}
+
 /// The capacity that a reused buffer keeps: an event of usual size allocates nothing, and one of
 /// hundreds of megabytes does not hold its memory afterwards.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -151,5 +163,18 @@ impl<'a> HeaderSlots<'a> {
 impl Default for HeaderSlots<'_> {
     fn default() -> Self {
         HeaderSlots::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_named_by_the_parts_that_it_has() {
+        assert_eq!(subject("e1", "orders"), "event e1, topic orders");
+        assert_eq!(subject("e1", ""), "event e1, without a topic");
+        assert_eq!(subject("", "orders"), "an event without id, topic orders");
+        assert_eq!(subject("", ""), "an event without id and topic");
     }
 }

@@ -3,7 +3,8 @@
 //! The last record about a dead letter decides its state. A second dead letter of an event whose
 //! first one is open is the same one, written again by a relay that was killed; the position of the
 //! first one counts, or the events of a key would change their order. A dead letter behind a
-//! resolution is open again, and so is one that counts the replay which a resolution behind it is about.
+//! resolution is open again, and so is one that counts the replay which a resolution behind it is about:
+//! in the index it stands for the first one from then on.
 //!
 //! Within a partition the last record is the one with the highest offset; across partitions (a dead
 //! letter without a key may be written twice, to two of them) it is the one with the latest time.
@@ -209,10 +210,14 @@ impl DeadLetterIndex {
         let change = apply(&mut self.letters, id, record);
         if let Some(entry) = self.letters.get_mut(&id) {
             let replays = u16::try_from(replays).unwrap_or(u16::MAX);
+            let is_open = entry.known.state == DeadLetterState::Open;
+            // A consumer gave the event up again before the replay was written down.
+            let comes_back = is_open && position != UNREAD && replays > entry.known.replays;
             entry.known.replays = entry.known.replays.max(replays);
-            if entry.position == UNREAD {
+            if entry.position == UNREAD || comes_back {
                 entry.position = position;
             }
+            entry.known.selected &= !comes_back;
         }
         change
     }

@@ -198,6 +198,33 @@ fn marks_are_counted_by_state_and_end_with_a_new_letter() {
 }
 
 #[test]
+fn a_dead_letter_that_counts_one_more_replay_stands_for_the_one_that_is_still_open() {
+    // GIVEN a consumer's dead letter, which a filter matches
+    let mut fold = DeadLetterIndex::default();
+    let first = letter("a", 0, 1, 10);
+    opened(&mut fold, &first);
+    fold.select(first.id(), true);
+    // WHEN the consumer gives up what a replay has published, before that is written down, and writes
+    // the dead letter a second time because it was killed
+    let again = DeadLetter { replays: 1, ..letter("a", 0, 2, 20) };
+    let copy = DeadLetter { replays: 1, ..letter("a", 0, 3, 30) };
+    let replayed = resolution(&first, ResolutionKind::Replayed, 0, 4);
+    // THEN the first one that counts the replay stands for all, also when it is read once more
+    for _ in 0..2 {
+        opened(&mut fold, &first);
+        for letter in [&again, &copy] {
+            assert_eq!(opened(&mut fold, letter), Change::Nothing);
+        }
+        resolved(&mut fold, &replayed);
+        let states = [&first, &again, &copy].map(|letter| state(&fold, letter));
+        assert_eq!(states, [None, Some(DeadLetterState::Open), None]);
+        assert_eq!(fold.known(&again).map(|known| known.replays), Some(1));
+    }
+    // THEN the filter is asked about it anew
+    assert_eq!(fold.count_selected(&[DeadLetterState::Open]), 0);
+}
+
+#[test]
 fn a_consumers_second_dead_letter_outlives_the_replay_that_caused_it() {
     let mut fold = DeadLetterIndex::default();
     let first = letter("a", 0, 1, 10);

@@ -230,6 +230,8 @@ pub enum NotReplayable {
     Unrouted,
     /// The row never became an event, headers are missing, or key, id, topic or type was cut.
     Incomplete,
+    /// It has no id, and its consumer would give it up again.
+    Nameless,
     /// The route leads into a dead-letter topic, where the event would be lost as a foreign
     /// record.
     Misrouted,
@@ -243,9 +245,11 @@ pub enum NotReplayable {
 
 impl NotReplayable {
     /// In the order of their numbers.
-    pub const ALL: [NotReplayable; 7] = {
-        use NotReplayable::{Behind, Cut, Elsewhere, Incomplete, Misrouted, Uncarried, Unrouted};
-        [Cut, Unrouted, Incomplete, Misrouted, Elsewhere, Uncarried, Behind]
+    pub const ALL: [NotReplayable; 8] = {
+        use NotReplayable::{
+            Behind, Cut, Elsewhere, Incomplete, Misrouted, Nameless, Uncarried, Unrouted,
+        };
+        [Cut, Unrouted, Incomplete, Nameless, Misrouted, Elsewhere, Uncarried, Behind]
     };
 }
 
@@ -272,6 +276,10 @@ impl DeadLetter {
         }
         if self.incomplete {
             return Some(NotReplayable::Incomplete);
+        }
+        // In RabbitMQ a replay gives the message an id: that of the dead letter.
+        if self.error_class == writer::CLASS_NO_ID && self.exchange.is_empty() {
+            return Some(NotReplayable::Nameless);
         }
         let reaches = |it: &&DeadLetterAddress| it.is_reached_by(&self.exchange, &self.topic);
         let is_misrouted = closed.iter().any(reaches);

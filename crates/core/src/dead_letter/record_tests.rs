@@ -90,6 +90,14 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     assert_eq!(row.not_replayable(&[&letters()]), Some(NotReplayable::Incomplete));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
     assert_eq!(misrouted.not_replayable(&[&letters()]), Some(NotReplayable::Misrouted));
+    // In RabbitMQ a replay has the id of the dead letter.
+    let nameless = DeadLetter {
+        error_class: writer::CLASS_NO_ID.to_owned(),
+        ..letter_of(&Outbound { id: "", ..event() }, 100)
+    };
+    assert_eq!(nameless.not_replayable(&[&letters()]), None);
+    let nameless = DeadLetter { exchange: String::new(), ..nameless };
+    assert_eq!(nameless.not_replayable(&[&letters()]), Some(NotReplayable::Nameless));
 }
 
 /// The letter of the event, cut to fit into so many bytes.

@@ -28,6 +28,8 @@ pub use walrelay_dead_letter::header::*;
 pub const CLASS_PARKED: &str = "parked";
 /// Error class of an event that made the process crash.
 pub const CLASS_CRASH: &str = "crash";
+/// Error class of a message without an id, which a consumer has given up.
+pub const CLASS_NO_ID: &str = "consumer.no-id";
 
 settings! {
     /// Where dead letters go.

@@ -17,7 +17,7 @@ use crate::base::finding::faults;
 use crate::base::lock::locked;
 use crate::base::lsn::Lsn;
 use crate::base::stop::{PUBLICATION_RECREATED, TABLE_UNLOGGED};
-use crate::source::faults::{publication_problem, republish_sql};
+use crate::source::faults::{START_AGAIN, publication_problem, republish_sql};
 use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts};
 use crate::source::settings::SourceSettings;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -231,6 +231,12 @@ fn gap(fault: Fault, Doubt { from, to }: Doubt, settings: &SourceSettings) -> Fa
     }
     let mend = match fault.code {
         PUBLICATION_RECREATED => fault.mend.clone(),
+        // It says itself which rows are to be published by hand.
+        "publication.missing" => format!(
+            "{}\nthen acknowledge it: walrelay resume, and start again. Until then every start ends \
+             with this",
+            fault.mend.strip_suffix(START_AGAIN).unwrap_or(&fault.mend)
+        ),
         TABLE_UNLOGGED => format!(
             "{}\nrows that were inserted while it was unlogged are not published\n{}",
             fault.mend,
@@ -362,3 +368,7 @@ impl KnownPublication {
         Comparison::InOrder
     }
 }
+
+#[cfg(test)]
+#[path = "fingerprint_tests.rs"]
+mod tests;

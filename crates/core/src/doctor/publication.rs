@@ -30,13 +30,14 @@ pub fn judge(
     has_slot: bool,
 ) -> Vec<Finding> {
     let name = &settings.publication;
+    // A statement that adds the table with such a filter would fail.
+    let refused = published.tables.iter().filter_map(refused_filter).map(Finding::fail);
     let Some(publication) = &published.publication else {
-        return vec![Finding::fail(publication_missing(settings, has_slot))];
+        let missing = Finding::fail(publication_missing(settings, has_slot));
+        return refused.chain([missing]).collect();
     };
-    let mut findings: Vec<Finding> = without_filters(&settings.outboxes, server_version)
-        .map(Finding::fail)
-        .into_iter()
-        .collect();
+    let without_filters = without_filters(&settings.outboxes, server_version).map(Finding::fail);
+    let mut findings: Vec<Finding> = without_filters.into_iter().chain(refused).collect();
     if !settings.outboxes.is_empty() {
         findings.extend(operations(publication, name));
     }
@@ -75,6 +76,19 @@ fn let_through(published: &PublishedFacts, outboxes: &[OutboxTable]) -> Option<S
     }
 }
 
+/// The row filter that `where` declares, if Postgres cannot plan it.
+fn refused_filter(table: &TableFacts) -> Option<Fault> {
+    let why = table.filter_refused.as_ref()?;
+    Some(Fault::new(
+        Exit::Source,
+        "publication.row-filter",
+        format!("Postgres refuses the row filter that where declares for {}: {why}", table.shown()),
+        "source.outbox",
+        "write a condition over the columns of the table that have built-in types, as in where = \"kind = 'event'\" \
+         (docs/outbox.md, \"Rows that are no events\")",
+    ))
+}
+
 fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
     let mend = format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_ident(name));
     let mut findings = Vec::new();
@@ -96,7 +110,7 @@ fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
             format!(
                 "publication {name} also publishes {}, which are counted and ignored; UPDATE and \
                  DELETE then fail in the application on a table without primary key, and with a row filter an UPDATE \
-                 that makes a row match is published like an INSERT: {mend}",
+                 that makes a row match is published like an INSERT: {mend} (this stops a running relay once: walrelay resume)",
                 others.join(", ")
             ),
         ));
@@ -178,17 +192,9 @@ impl CoveredTable<'_> {
     fn wrong_filter(&self, entry: &PublishedTable) -> Option<Fault> {
         let CoveredTable { name, table, outbox, .. } = self;
         let shown = table.shown();
-        if let Some(why) = &table.filter_refused {
-            return Some(Fault::new(
-                Exit::Source,
-                "publication.row-filter",
-                format!("Postgres refuses the row filter that where declares for {shown}: {why}"),
-                "source.outbox",
-                "write a condition over the columns of the table, as in where = \"kind = 'event'\"",
-            ));
-        }
         match (outbox.filter.as_deref(), entry.row_filter.as_deref()) {
             (None, None) => None,
+            _ if table.filter_refused.is_some() => None,
             (Some(_), Some(_)) if entry.has_declared_filter => None,
             (None, Some(filter)) => {
                 let what = format!(

@@ -4,11 +4,13 @@
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::stop::TABLE_UNLOGGED;
+use crate::base::template::Template;
 use crate::base::text::nearest;
-use crate::outbox::settings::{NamedColumn, OutboxTable};
+use crate::outbox::settings::{NamedColumn, OutboxTable, Route};
 use crate::source::faults::{table_missing, table_problem};
 use crate::source::publication::{TableFacts, add_order_sql};
 use crate::source::quote::quote_table;
+use crate::source::shipped_table::table_sql;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ReadBy {
@@ -51,14 +53,14 @@ fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
 
 /// The faults that keep rows from being read as events.
 pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
-    let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
+    let Some(kind) = table.kind.as_deref() else { return vec![missing(table, outbox, by)] };
     let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
     if by == ReadBy::Slot {
         faults.extend(table.unlogged.iter().map(|(schema, name)| unlogged(table, schema, name)));
     }
     let absent = |name: &&str| table.column(name).is_none();
     let needed = outbox.needed_columns().into_iter();
-    faults.extend(needed.filter(absent).map(|name| column_missing(table, name, None)));
+    faults.extend(needed.filter(absent).map(|name| column_needed(table, outbox, name)));
     faults
 }
 
@@ -72,7 +74,7 @@ pub fn absent_named(table: &TableFacts, outbox: &OutboxTable) -> Vec<Fault> {
             && !needed.contains(&column.name)
     };
     let absent = outbox.named_columns().into_iter().filter(is_absent);
-    absent.map(|NamedColumn { key, name }| column_missing(table, name, Some(key))).collect()
+    absent.map(|column| column_named(table, column)).collect()
 }
 
 /// The table itself is unlogged, or a partition of it.
@@ -121,15 +123,23 @@ fn inherited_rows(table: &TableFacts, outboxes: &[OutboxTable]) -> Option<Findin
     })
 }
 
-fn missing(table: &TableFacts, by: ReadBy) -> Fault {
+fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
     let wanted = table.shown();
     let same_name =
         |name: &&String| name.split_once('.').is_some_and(|(_, bare)| bare == table.name);
     let meant = table.similar.iter().find(same_name).map(String::as_str);
     let meant = meant.or_else(|| nearest(&wanted, table.similar.iter().map(String::as_str)));
-    let make = match by {
-        ReadBy::Slot => "walrelay init",
-        ReadBy::Polling => "sql/polling.sql makes the shipped one, and so does walrelay init",
+    // Why `init` does not make it.
+    let left = match by {
+        ReadBy::Slot => table_sql(outbox).err(),
+        ReadBy::Polling => None,
+    };
+    let make = match (by, &left) {
+        (_, Some(fault)) => fault.mend.as_str(),
+        (ReadBy::Slot, None) => "walrelay init",
+        (ReadBy::Polling, None) => {
+            "sql/polling.sql makes the shipped one, and so does walrelay init"
+        }
     };
     let mend = match meant {
         Some(name) => format!(
@@ -140,7 +150,10 @@ fn missing(table: &TableFacts, by: ReadBy) -> Fault {
         }
         None => make.to_owned(),
     };
-    table_missing(wanted, mend)
+    match left {
+        Some(fault) => Fault { mend, ..fault },
+        None => table_missing(wanted, mend),
+    }
 }
 
 /// Only ordinary and partitioned tables can be read.
@@ -163,29 +176,69 @@ fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
     ))
 }
 
-/// `key` is that of a column without which events can be made.
-fn column_missing(table: &TableFacts, name: &str, key: Option<&str>) -> Fault {
-    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    let mend = match (nearest(name, names.iter().copied()), key) {
-        (Some(near), None) => {
-            format!("name column \"{near}\" instead, in columns or route of [[source.outbox]]")
-        }
-        (Some(near), Some(key)) => {
-            format!("name column \"{near}\" instead, as {key} of [[source.outbox]]")
-        }
-        (None, None) => {
-            "map the part to a column that exists: columns = { … } or route = { … } of \
-                         [[source.outbox]]"
-                .to_owned()
-        }
-        (None, Some(key)) => format!(
-            "map the part to a column that exists, or remove {key} from [[source.outbox]]: then events do without it"
-        ),
+/// A column without which no event can be made.
+fn column_needed(table: &TableFacts, outbox: &OutboxTable, name: &str) -> Fault {
+    let keys = needed_by(outbox, name);
+    let use_ = if keys.len() == 1 { "needs" } else { "need" };
+    let shared = match keys.iter().any(|key| key.starts_with("route.")) {
+        true => "; a key of [route] applies to each table whose section does not have it",
+        false => "",
     };
-    let why = key.map(|key| format!(", which {key} names")).unwrap_or_default();
+    let keys = keys.join(" and ");
+    // The exchange is a key of the sink.
+    let section = if keys.starts_with("sink.") { "" } else { " of [[source.outbox]]" };
+    let keys_of = format!("{keys}{section}");
+    let otherwise = format!("name a column that exists as {keys_of}{shared}");
+    column_missing(table, name, &format!("{keys} {use_}"), &keys_of, otherwise)
+}
+
+/// The keys of the configuration that need a column.
+fn needed_by(outbox: &OutboxTable, column: &str) -> Vec<String> {
+    let OutboxTable { columns, route, .. } = outbox;
+    let Route { topic, key, headers, envelope, partition, exchange, exchange_key, .. } = route;
+    let has = |template: &Template| template.columns().any(|name| name == column);
+    let single = [
+        (exchange_key.as_str(), exchange.as_ref().is_some_and(has)),
+        ("route.topic", has(topic)),
+        ("route.key", key.as_ref().is_some_and(has)),
+        ("route.partition", partition.as_deref() == Some(column)),
+        ("columns.id", columns.id == column),
+        ("columns.key", key.is_none() && columns.key == column),
+        ("columns.payload", columns.payload == column),
+    ];
+    let single = single.into_iter().filter(|(_, needs)| *needs).map(|(key, _)| key.to_owned());
+    let headers = headers.iter().map(|(name, it)| (format!("route.headers.{name}"), it));
+    let envelope = envelope.iter().map(|(name, it)| (format!("route.envelope.{name}"), it));
+    let members = headers.chain(envelope).filter(|(_, it)| has(it)).map(|(key, _)| key);
+    single.chain(members).collect()
+}
+
+/// A column that the configuration names although events can do without it.
+fn column_named(table: &TableFacts, NamedColumn { key, name }: NamedColumn<'_>) -> Fault {
+    let key_of = format!("{key} of [[source.outbox]]");
+    let otherwise = format!(
+        "map the part to a column that exists, or remove {key} from [[source.outbox]]: then events do without it"
+    );
+    column_missing(table, name, &format!("{key} names"), &key_of, otherwise)
+}
+
+/// `why` is the key and what it does with the column; `otherwise` is the help where no column has a similar name.
+fn column_missing(
+    table: &TableFacts,
+    name: &str,
+    why: &str,
+    key: &str,
+    otherwise: String,
+) -> Fault {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    let mend = match nearest(name, names.iter().copied()) {
+        Some(near) => format!("name column \"{near}\" instead, as {key}"),
+        None => otherwise,
+    };
+    let (shown, has) = (table.shown(), names.join(", "));
     table_problem(
         "table.column-missing",
-        format!("{} has no column {name}{why}; it has {}", table.shown(), names.join(", ")),
+        format!("{shown} has no column {name}, which {why}; it has {has}"),
         mend,
     )
 }

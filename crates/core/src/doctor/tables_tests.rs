@@ -81,6 +81,67 @@ fn a_column_of_another_name_is_never_to_be_renamed_in_the_table() {
     };
     assert_eq!(
         fault.mend,
-        "name column \"payload\" instead, in columns or route of [[source.outbox]]"
+        "name column \"payload\" instead, as columns.payload of [[source.outbox]]"
     );
+}
+
+#[test]
+fn a_column_that_is_needed_and_absent_is_told_with_the_keys_that_need_it() {
+    let told = |outbox: &OutboxTable| {
+        let table = table(&["id", "payload", "cust"]);
+        let found = faults(&table, outbox, ReadBy::Polling).into_iter();
+        let told = |fault: Fault| format!("{}; help: {}", fault.what, fault.mend);
+        found.map(told).collect::<Vec<_>>()
+    };
+    // GIVEN a table that maps its key, and a key of [route] that names another column
+    let mut outbox = OutboxTable::default();
+    outbox.route.topic = Template::literal("all");
+    outbox.columns.key = "cust".to_owned();
+    assert!(told(&outbox).is_empty());
+    outbox.route.key = Some(Template::column("aggregateid"));
+    assert_eq!(
+        told(&outbox),
+        [
+            "public.outbox has no column aggregateid, which route.key needs; it has id, payload, cust; help: name a \
+          column that exists as route.key of [[source.outbox]]; a key of [route] applies to each table whose section \
+          does not have it"
+        ]
+    );
+    // GIVEN a column that several parts need, as by the defaults of polling
+    outbox.route.topic = Template::column("event_key");
+    (outbox.route.key, outbox.columns.key) = (None, "event_key".to_owned());
+    let told_keys = told(&outbox).remove(0);
+    assert!(told_keys.contains("which route.topic and columns.key need;"), "{told_keys}");
+    outbox.route.headers.insert("tenant".to_owned(), Template::column("tenant"));
+    assert!(told(&outbox)[1].contains("which route.headers.tenant needs;"), "{:?}", told(&outbox));
+    // THEN the exchange is a key of another section
+    outbox.route.headers.clear();
+    outbox.route.exchange = Some(Template::column("region"));
+    outbox.route.exchange_key = "sink.rabbitmq.exchange".to_owned();
+    let told_exchange = told(&outbox).remove(1);
+    let mend = "help: name a column that exists as sink.rabbitmq.exchange";
+    assert!(told_exchange.ends_with(mend), "{told_exchange}");
+}
+
+#[test]
+fn a_table_that_init_does_not_make_is_not_sent_to_init() {
+    let absent = |outbox: &OutboxTable, similar: &[&str]| {
+        let similar = similar.iter().map(|name| (*name).to_owned()).collect();
+        let table = TableFacts { kind: None, similar, ..table(&[]) };
+        let [fault] = &faults(&table, outbox, ReadBy::Slot)[..] else { panic!("one fault") };
+        assert_eq!(fault.code, "table.missing");
+        (fault.what.clone(), fault.mend.clone())
+    };
+    let mut outbox = OutboxTable::default();
+    assert_eq!(absent(&outbox, &[]).1, "walrelay init");
+    // WHEN it needs a column that the shipped table does not have THEN it is told as by init
+    outbox.route.headers.insert("region".to_owned(), Template::parse("${region}").unwrap());
+    let (what, mend) = absent(&outbox, &[]);
+    assert!(what.ends_with("columns that the shipped table has not: region"), "{what}");
+    assert!(mend.starts_with("make the table yourself"), "{mend}");
+    let (_, mend) = absent(&outbox, &["sales.outbox"]);
+    assert!(mend.starts_with("if sales.outbox is meant: table = "), "{mend}");
+    assert!(mend.ends_with("then walrelay init"), "{mend}");
+    outbox.library = Some("marten".to_owned());
+    assert!(absent(&outbox, &[]).1.starts_with("let marten make its table"));
 }

@@ -275,10 +275,10 @@ impl Compiler<'_> {
             ),
             format!("table {table}"),
             format!(
-                "set {setting} to a column the table has, or: \
+                "if a column was renamed, rows that were written before have its old name: docs/postgres.md, \
+                 \"Renaming a column\"; otherwise set {setting} to a column the table has, or: \
                  ALTER TABLE {table} ADD COLUMN {column} text; \
-                 a publication with a column list must name it, too; rows that were written before a column \
-                 was renamed have its old name (docs/postgres.md, \"Renaming a column\")"
+                 a publication with a column list must name it, too"
             ),
         )
     }

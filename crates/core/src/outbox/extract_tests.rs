@@ -302,6 +302,7 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
          it has: id, aggregatetype, aggregateid, type"
     );
     assert_eq!(error.code, "table.column-missing");
+    assert!(error.mend.starts_with("if a column was renamed"), "{}", error.mend);
     let without_topic = [SHAPE[0], SHAPE[2], SHAPE[4]];
     let error = compile(&without_topic, true).unwrap_err().what;
     assert!(error.contains("no column aggregatetype, which route.topic needs"), "{error}");

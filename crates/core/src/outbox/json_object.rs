@@ -1,6 +1,7 @@
 //! Text that must be a JSON object, and why it is none: its type or a place in it, never what stands
 //! there. The parser's own message quotes a string of any length.
 
+use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 use serde_json::de::SliceRead;
 use serde_json::error::Category;
@@ -27,16 +28,17 @@ impl NotAnObject {
 /// A parser of text that begins as an object does.
 pub(super) fn opened(json: &[u8]) -> Result<Deserializer<SliceRead<'_>>, NotAnObject> {
     let first = json.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        Some(b'{') => Ok(Deserializer::from_slice(json)),
-        None => Err(NotAnObject::Is("empty")),
-        Some(b'"') => Err(NotAnObject::Is("a string")),
-        Some(b'[') => Err(NotAnObject::Is("an array")),
-        Some(b't' | b'f') => Err(NotAnObject::Is("a boolean")),
-        Some(b'n') => Err(NotAnObject::Is("null")),
-        Some(b'-' | b'0'..=b'9') => Err(NotAnObject::Is("a number")),
-        Some(_) => Err(NotAnObject::Is("no JSON")),
-    }
+    let is = match first {
+        Some(b'{') => return Ok(Deserializer::from_slice(json)),
+        None => "empty",
+        _ if serde_json::from_slice::<IgnoredAny>(json).is_err() => "not JSON",
+        Some(b'"') => "a string",
+        Some(b'[') => "an array",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        Some(_) => "a number",
+    };
+    Err(NotAnObject::Is(is))
 }
 
 #[cfg(test)]

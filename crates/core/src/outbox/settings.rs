@@ -14,7 +14,7 @@ use crate::outbox::libraries::library_names;
 
 const TABLE: TextRule = TextRule {
     pattern: "^[^.\"]{1,63}(\\.[^.\"]{1,63})?$",
-    wanted: "schema.table, without quotes",
+    wanted: "schema.table, without quotes; a name that contains a dot cannot be configured",
     holds: |text| match text.split_once('.') {
         Some((schema, table)) => {
             (IDENTIFIER.holds)(schema) && (IDENTIFIER.holds)(table) && !table.contains('.')
@@ -39,7 +39,7 @@ settings! {
         /// of the keys below, and replace `[route]`.
         pub library: Option<String> = word(library_names()).or_none("no library"),
         /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
-        /// `public`.
+        /// `public`. A schema or table whose name contains a dot cannot be configured.
         pub table: TableName = text(TABLE).default("public.outbox"),
         /// Row filter of the table in the publication, as in `kind = 'event'`: only rows for which it
         /// is true are events. `walrelay init` makes the publication with it, and any other filter

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::extract::tests::{columns, route};
-use super::settings::Route;
+use super::settings::{OutboxSection, Route};
 use super::*;
 use crate::base::encoding::push_unhexed;
 use crate::base::event::{HeaderSlots, Outbound};
+use crate::base::settings::visit::section_of;
 use crate::base::template::Template;
 use crate::pgoutput::message::Message;
 
@@ -210,4 +211,13 @@ fn a_partition_that_is_described_without_columns_is_a_fault_only_for_its_rows() 
     // WHEN it is described anew THEN its rows are events
     assert_eq!(outboxes.learn(&partition(&whole), true), Ok(true));
     assert!(outboxes.plan(10).unwrap().is_some() && outboxes.unfit(10).is_none());
+}
+
+#[test]
+fn a_table_whose_name_contains_a_dot_cannot_be_configured() {
+    let mut visit = section_of(&[("table", "public.ev.ents")]);
+    drop(visit.read::<OutboxSection>());
+    let told: Vec<&str> = visit.tree.problems.iter().map(|it| it.fault.what.as_str()).collect();
+    let what = "table: \"public.ev.ents\" is not schema.table, without quotes; a name that contains a dot cannot be configured";
+    assert_eq!(told, [what]);
 }

@@ -12,6 +12,7 @@ use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
 use super::state_file::marks::{MarkRing, SlotSession};
+use crate::base::encoding::path_encoded;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
@@ -309,7 +310,8 @@ struct EventFormat {
 
 impl EventFormat {
     fn new(route: &Route, origin: &str) -> EventFormat {
-        let format = format::make(route.format, format!("/walrelay/{origin}"), route.binding);
+        let source = format!("/walrelay/{}", path_encoded(origin));
+        let format = format::make(route.format, source, route.binding);
         let adds_context = route.preset == Preset::Walrelay;
         EventFormat { format, buffer: Vec::new(), adds_context }
     }

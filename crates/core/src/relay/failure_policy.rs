@@ -15,7 +15,7 @@ use super::faults;
 use super::ports::{Clock, Counter, Meters};
 use crate::base::clock::Moment;
 use crate::base::error::Fault;
-use crate::base::event::{Outbound, Position, Sequence, brief};
+use crate::base::event::{self, Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::flight::{Attempts, Flight, FlightState};
@@ -173,7 +173,7 @@ impl FailurePolicy {
         trace_id: Option<&str>,
     ) -> FlightState {
         if earlier.and_then(Flight::dead_letter).is_none() {
-            let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
+            let subject = event::subject(event.id, event.topic);
             self.gate.note_dead_letter(event.key, &subject, &cause, trace_id);
         }
         FlightState::DeadLetter(Box::new(cause))

@@ -178,6 +178,10 @@ impl SlotHistory {
             // Postgres has crashed, and the peer has begun again where that has put the slot.
             peers.confirmed = peers.confirmed.min(slot.confirmed_flush);
         }
+        if self.ours == Lsn::ZERO && holder.is_some_and(|it| it.peer) {
+            // A peer goes on with the slot, and may know more of it than this relay, which never had it.
+            self.mover = None;
+        }
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
             match self.judge(slot, holder, now) {

@@ -113,6 +113,27 @@ fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
 }
 
 #[test]
+fn a_relay_that_never_had_the_slot_leaves_its_recreation_to_the_peer_that_goes_on() {
+    let fresh = || {
+        let mut history = SlotHistory::default();
+        history.connected(place(1));
+        (history, Instant::now())
+    };
+    let seen = |(mut history, now): (SlotHistory, Instant), goes_on: bool| {
+        history.look(&slot(150, relay(PEER)), now);
+        history.look(&HeldSlot { decoded: Some(0), ..slot(200, None) }, now);
+        if goes_on {
+            history.look(&HeldSlot { decoded: Some(1), ..slot(210, relay(PEER)) }, now);
+        }
+        let Seen { peers, mover, .. } = history.end(&place(1));
+        (peers.map(|peers| peers.confirmed.to_wire() / 8), mover)
+    };
+    assert_eq!(seen(fresh(), false), (Some(150), Mover::Recreated));
+    assert_eq!(seen(fresh(), true), (Some(210), Mover::Unseen));
+    assert_eq!(seen(history(), true), (Some(150), Mover::Recreated));
+}
+
+#[test]
 fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);

@@ -109,7 +109,7 @@ pub fn no_free_slot(slots: &[String], max: Option<u32>) -> Fault {
         Exit::Slot,
         "slot.none-free",
         format!("{all} are in use (max_replication_slots): {}", slots.join(", ")),
-        "",
+        "source.slot",
         format!(
             "drop one that nobody needs: SELECT pg_catalog.pg_drop_replication_slot('NAME'); or ALTER SYSTEM \
              SET max_replication_slots = {raise}; then restart Postgres"
@@ -185,11 +185,14 @@ pub fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
     )
 }
 
+/// The end of [`pass_gap`]; a stop that has to be acknowledged ends in another way.
+pub const START_AGAIN: &str = "\nthen start again";
+
 /// How to get past that part of the WAL without losing a row.
 pub fn pass_gap(settings: &SourceSettings) -> String {
     format!(
         "first stop jobs that delete outbox rows\nmake a new slot: {}\nthen publish by hand \
-         what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
+         what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}{START_AGAIN}",
         new_slot_commands(&settings.slot),
         republish_sql(settings)
     )

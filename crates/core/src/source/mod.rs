@@ -10,6 +10,7 @@ pub mod read_pacing;
 pub mod require_auth;
 pub mod server;
 pub mod settings;
+pub mod shipped_table;
 pub mod sightings;
 pub mod slot_state;
 pub mod stream;

@@ -23,7 +23,8 @@ pub struct HeldSlot {
     pub holder: Option<SlotHolder>,
     /// Transactions decoded since the slot was created (15 and later). A stream, pg_recvlogical and
     /// `pg_logical_slot_get_changes` count, `pg_replication_slot_advance` does not. Kept over a
-    /// restart of the server, lost in a crash.
+    /// restart of the server, lost in a crash. None once somebody has reset the statistics of the
+    /// slot.
     pub decoded: Option<i64>,
     /// The run of the server in which the slot was so.
     pub run: ServerRun,

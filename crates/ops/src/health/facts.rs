@@ -23,6 +23,8 @@ const NOTE_BYTES_MAX: usize = 500;
 pub struct Facts {
     snapshot: Mutex<Snapshot>,
     note: Mutex<String>,
+    /// The lock that polling waits for, as a sentence.
+    lock_wait: Mutex<String>,
     /// These are written by the slot watch; the data thread reads the first.
     server_lsn: AtomicU64,
     slot_confirmed_lsn: AtomicU64,
@@ -64,6 +66,7 @@ impl Facts {
         Arc::new(Facts {
             snapshot: Mutex::new(begun(now_ms)),
             note: Mutex::default(),
+            lock_wait: Mutex::default(),
             server_lsn: AtomicU64::default(),
             slot_confirmed_lsn: AtomicU64::default(),
             unanswered_since_ms: Mutex::default(),
@@ -145,8 +148,15 @@ impl Facts {
         FactsWriter { facts: Arc::clone(self), now }
     }
 
+    /// The reason for the current state; where the loop has noted none, the lock that polling waits for.
     pub fn note(&self) -> String {
-        locked(&self.note).clone()
+        let (note, lock_wait) = (locked(&self.note), locked(&self.lock_wait));
+        if note.is_empty() { lock_wait.clone() } else { note.clone() }
+    }
+
+    /// Notes which lock polling waits for; empty when for none.
+    pub fn set_lock_wait(&self, sentence: &str) {
+        truncated(sentence, NOTE_BYTES_MAX).clone_into(&mut locked(&self.lock_wait));
     }
 }
 

@@ -130,7 +130,7 @@ impl fmt::Display for StateReason {
             StateReason::WaitingForPrimary(ms) => {
                 ("no primary", ms, ": the servers that answer are standbys")
             }
-            StateReason::SinkDown(ms) => ("broker unreachable", ms, ""),
+            StateReason::SinkDown(ms) => ("the sink has taken no event", ms, ""),
             StateReason::DeadLetterUnwritten(ms) => {
                 ("a dead letter cannot be written", ms, ": its key waits, and other keys go on")
             }

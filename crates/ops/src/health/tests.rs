@@ -374,7 +374,12 @@ fn a_note_is_kept_replaced_and_bounded() {
     assert_eq!(facts.note(), "connection refused");
     recorder.note(&"é".repeat(1_000));
     assert_eq!(facts.note().len(), 500);
+    // GIVEN a lock that polling waits for THEN the note of the loop comes first
+    facts.set_lock_wait("another session has locked public.outbox");
+    assert_eq!(facts.note().len(), 500);
     recorder.note("");
+    assert_eq!(facts.note(), "another session has locked public.outbox");
+    facts.set_lock_wait("");
     assert_eq!(facts.note(), "");
 }
 
@@ -382,7 +387,7 @@ fn a_note_is_kept_replaced_and_bounded() {
 fn reasons_read_as_sentences() {
     let reason = StateReason::BrokerSilent { for_ms: 31_999, events: 12 };
     assert_eq!(reason.to_string(), "the broker has confirmed none of 12 events for 31 s");
-    assert_eq!(StateReason::SinkDown(500).to_string(), "broker unreachable for 0 s");
+    assert_eq!(StateReason::SinkDown(500).to_string(), "the sink has taken no event for 0 s");
 }
 
 #[test]

@@ -130,7 +130,7 @@ table! {
     slot_retained_wal_bytes: Gauge = "outbox_slot_retained_wal_bytes", "bytes", NONE,
         "WAL that Postgres keeps because of the slot; NaN while the slot is not read.";
     slot_safe_wal_bytes: Gauge = "outbox_slot_safe_wal_bytes", "bytes", NONE,
-        "WAL that may still be written before the slot is in danger; +Inf without a limit, NaN while the slot is not read.";
+        "WAL that may still be written before the slot is in danger; +Inf without a limit, NaN when it is lost, and while the slot is not read.";
     slot_wal_status: Family<IntGauge, WalStatus> = "outbox_slot_wal_status", "0 or 1", NONE,
         "1 for the slot's wal_status, 0 for the others; all 0 while the slot is not read.";
     slot_active: IntGauge = "outbox_slot_active", "0 or 1", NONE,
@@ -210,9 +210,13 @@ impl Metrics {
         }
     }
 
-    /// Raises the gauge of `status`, a value of `pg_replication_slots.wal_status`, lowers the rest.
+    /// Raises the gauge of `status`, a value of `pg_replication_slots.wal_status`, lowers the rest. To a lost slot
+    /// no limit applies any more, so Postgres has none for [`Metrics::set_safe_wal`], which is called before.
     pub fn set_wal_status(&self, status: &str) {
         let status = WalStatus::from_postgres(status);
+        if status == WalStatus::Lost {
+            self.slot_safe_wal_bytes.set(f64::NAN);
+        }
         for (value, gauge) in self.slot_wal_status.iter() {
             gauge.set(i64::from(value == status));
         }

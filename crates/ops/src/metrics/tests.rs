@@ -83,6 +83,10 @@ fn a_slot_without_a_limit_is_infinitely_safe() {
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes inf\n"));
     metrics.set_safe_wal(Some(-5));
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes -5\n"));
+    // WHEN it is lost THEN Postgres has no figure for it
+    metrics.set_safe_wal(None);
+    metrics.set_wal_status("lost");
+    assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes NaN\n"));
 }
 
 #[test]

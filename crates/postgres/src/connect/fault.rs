@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use super::error::{ConnectCause, ConnectError};
 use super::{ConnectErrorKind, ServerError};
 use crate::faults::{
-    SET_WAL_LEVEL, end_reader_sql, is_over_wal_level, new_slot_commands, slot_missing,
+    SET_WAL_LEVEL, end_reader_sql, is_over_wal_level, last_number, new_slot_commands,
+    raise_wal_senders, slot_missing,
 };
 use crate::quote::{quote_ident, quote_literal};
 use crate::require_auth::RefusedAuth;
@@ -181,6 +182,10 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
         "28000" if error.routine == "auth_failed" => {
             ("source.login", other_method(error, at, info))
         }
+        // SQLSTATE and routine are those of a role that does not exist. A translated message has the hint for both.
+        "28000" if error.message.ends_with("is not permitted to log in") => {
+            ("source.login", format!("ALTER ROLE {role} LOGIN;"))
+        }
         "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
         "3D000" => (
             "source.no-database",
@@ -194,12 +199,9 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
             ("source.refused", format!("ALTER DATABASE {database} ALLOW_CONNECTIONS true;"))
         }
         // The message may be translated; the setting's name never is.
-        "53300" if error.message.contains("max_wal_senders") => (
-            "source.wal-senders",
-            "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
-             SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;"
-                .into(),
-        ),
+        "53300" if error.message.contains("max_wal_senders") => {
+            ("source.wal-senders", raise_wal_senders(last_number(&error.message)))
+        }
         "53300" if error.routine == "InitializeSessionUserId" => {
             ("source.full", raise_limit(&format!("ROLE {role}")))
         }
@@ -251,7 +253,9 @@ fn raise_limit(of: &str) -> String {
 
 fn pg_hba(error: &ServerError, at: &str, info: &ConnInfo) -> String {
     let line = hba_line(error, at, info);
-    format!("add to pg_hba.conf, then SELECT pg_catalog.pg_reload_conf();\n{line}")
+    format!(
+        "add to pg_hba.conf, above a line that rejects the connection, then SELECT pg_catalog.pg_reload_conf();\n{line}"
+    )
 }
 
 /// The server does not say which method of pg_hba.conf has failed, except in a text that may be translated.

@@ -169,6 +169,31 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_statement_that_postgres_refuses_is_told_with_its_reason() {
+    let (client, mut settings) = testing::logical().database("init_statement").await;
+    if inspect(&client, &settings).await.unwrap().facts.server.version < 150_000 {
+        return;
+    }
+    let refused = async |settings: &SourceSettings| {
+        let steps = planned(&client, settings).await;
+        let fault = run(&client, &steps, |_| {}).await.unwrap_err();
+        assert_eq!((fault.code, fault.place.as_str()), ("source.query", "source.url"));
+        fault
+    };
+    settings.outboxes[0].filter = Some("created_at > pg_catalog.now()".into());
+    let fault = refused(&settings).await;
+    let detail = "(SQLSTATE 0A000); User-defined or built-in mutable functions are not allowed.";
+    assert!(fault.what.ends_with(detail), "{fault}");
+    assert!(fault.mend.contains("\nBEGIN; CREATE PUBLICATION \"init_statement\""), "{fault}");
+    // WHEN the table is a view
+    client.batch_execute("CREATE VIEW v AS SELECT 1 AS id, '' AS payload").await.unwrap();
+    settings.outboxes[0] = OutboxTable { table: "v".into(), ..testing::outbox() };
+    let fault = refused(&settings).await;
+    assert!(fault.what.ends_with("This operation is not supported for views."), "{fault}");
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_script_does_what_the_command_does() {
     let (client, settings) = testing::logical().database("init_script").await;
     let steps = planned(&client, &settings).await;
@@ -342,6 +367,7 @@ async fn no_table_is_added_whose_updates_would_be_refused() {
         let fault = plan(&facts, settings, &facts.role, None).unwrap_err();
         assert_eq!(fault.code, "publication.operations");
         assert!(fault.mend.contains("SET (publish = 'insert')"), "{fault}");
+        assert!(fault.mend.ends_with("walrelay resume"), "{fault}");
     };
     refused(&settings).await;
     // WHEN it says which rows its updates are of THEN it is added, unless it has a row filter

@@ -134,10 +134,18 @@ async fn a_row_filter_that_postgres_refuses_is_reported_with_its_reason() {
     if report(&client, &settings).await.facts.server.version < 150_000 {
         return;
     }
-    client.batch_execute("ALTER PUBLICATION refused SET TABLE outbox WHERE (true)").await.unwrap();
+    client
+        .batch_execute(
+            "CREATE TYPE kind AS ENUM ('event', 'heartbeat'); ALTER TABLE outbox ADD kind kind;
+             ALTER PUBLICATION refused SET TABLE outbox WHERE (true)",
+        )
+        .await
+        .unwrap();
     let deep = format!("{}true{}", "(".repeat(100_000), ")".repeat(100_000));
     for (filter, why) in [
         ("no_column = 1", "column \"no_column\" does not exist"),
+        ("kind <> 'heartbeat'", "column kind has a user-defined type"),
+        ("outbox.\"kind\" <> 'heartbeat'", "column kind has a user-defined type"),
         ("type =", "syntax error"),
         ("type = 'a' --", "syntax error"),
         (&*deep, "memory exhausted"),
@@ -147,6 +155,15 @@ async fn a_row_filter_that_postgres_refuses_is_reported_with_its_reason() {
         let what = "Postgres refuses the row filter that where declares for public.outbox: ";
         expect(&found, Exit::Source, "publication.row-filter", what, "over the columns");
         assert!(found.first_fault().unwrap().what.contains(why), "{:#?}", found.findings);
+    }
+    // WHEN the publication does not have the table, or is not there THEN the filter is told first
+    settings.outboxes[0].filter = Some("kind <> 'heartbeat'".to_owned());
+    for (change, then) in [
+        ("ALTER PUBLICATION refused DROP TABLE outbox", "publication.table-missing"),
+        ("DROP PUBLICATION refused", "publication.missing"),
+    ] {
+        client.batch_execute(change).await.unwrap();
+        assert_eq!(codes(&report(&client, &settings).await), ["publication.row-filter", then]);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::facts::{ServerFacts, SourceFacts};
-use crate::faults::{SET_WAL_LEVEL, no_free_slot};
+use crate::faults::{SET_WAL_LEVEL, no_free_slot, raise_wal_senders};
 use crate::init::close_messages_sql;
 use crate::quote::{quote_ident, quote_literal};
 use crate::settings::SourceSettings;
@@ -29,6 +29,7 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
         Some(wal_sender_timeout(facts)),
         replication_slots(facts),
         synchronous(facts, settings),
+        standby_slots(facts),
         patroni(facts, settings),
         Some(encoding(facts, settings)),
         messages(facts, settings),
@@ -55,6 +56,21 @@ fn synchronous(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding
             "source.synchronous",
             format!(
                 "synchronous_standby_names is {names:?}, which includes this relay ({own}): each COMMIT may wait until the broker has confirmed, or end before a standby has it; write the names of the standbys there, or another application_name into source.url"
+            ),
+        )
+    })
+}
+
+/// Postgres sends the changes of a failover slot only after the standbys of these slots have them.
+fn standby_slots(facts: &SourceFacts) -> Option<Finding> {
+    let slot = facts.slot.as_ref().filter(|slot| slot.is_failover())?;
+    let unread = facts.server.unread_standby_slots.join(", ");
+    (!unread.is_empty() && !facts.server.standby).then(|| {
+        Finding::warn(
+            "source.standby-slots",
+            format!(
+                "synchronized_standby_slots names slots that no standby reads ({unread}): Postgres sends no later changes from slot {} until a standby reads each of them; start these standbys, or change the list, as after a promotion: ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_catalog.pg_reload_conf();",
+                slot.name
             ),
         )
     })
@@ -91,7 +107,7 @@ fn clocks(facts: &SourceFacts) -> Option<Finding> {
 }
 
 fn problem(code: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
-    Finding::fail(Fault::new(Exit::Source, code, what, "", mend))
+    Finding::fail(Fault::new(Exit::Source, code, what, "source.url", mend))
 }
 
 fn version(facts: &SourceFacts) -> Finding {
@@ -195,11 +211,7 @@ fn role(facts: &SourceFacts) -> Finding {
 fn wal_senders(facts: &SourceFacts) -> Finding {
     let (used, max) = (facts.server.wal_senders_used, facts.server.max_wal_senders);
     let reading = facts.slot.as_ref().is_some_and(|slot| slot.active_pid.is_some());
-    let raise = format!(
-        "ALTER SYSTEM SET max_wal_senders = {}; then restart Postgres, or end a client listed by \
-         SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;",
-        max + 5
-    );
+    let raise = raise_wal_senders(Some(max));
     match max.saturating_sub(used) {
         0 if !reading => problem(
             WAL_SENDERS,

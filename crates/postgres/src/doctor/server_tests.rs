@@ -54,6 +54,31 @@ async fn an_encoding_matters_where_logical_messages_are_read() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_failover_slot_that_waits_for_standbys_is_warned_of() {
+    let (client, settings) = prepared(testing::logical(), "standby_slots").await;
+    let sound = report(&client, &settings).await.facts;
+    assert!(sound.server.unread_standby_slots.is_empty());
+    let judged = |failover: bool, standby: bool| {
+        let row = serde_json::json!({
+            "slot_name": "standby_slots", "plugin": "pgoutput", "database": "standby_slots",
+            "temporary": false, "active": false, "confirmed_flush_lsn": "0/1",
+            "restart_lsn": "0/1", "wal_status": "reserved", "failover": failover,
+        });
+        judged_with(&sound, &settings, &|facts| {
+            facts.slot = Some(serde_json::from_value(row.clone()).unwrap());
+            facts.server.unread_standby_slots = vec!["sb1".to_owned(), "sb2".to_owned()];
+            facts.server.standby = standby;
+        })
+    };
+    expect_warning(&judged(true, false), "source.standby-slots", "no standby reads (sb1, sb2)");
+    // THEN other slots wait for no standby, and a standby sends to nobody
+    for found in [judged(false, false), judged(true, true)] {
+        assert!(found.findings.iter().all(|it| it.topic != "source.standby-slots"));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_relay_that_counts_as_a_standby_and_patroni_are_found() {
     let (client, settings) = prepared(testing::logical(), "standbys").await;
     let sound = report(&client, &settings).await.facts;

@@ -56,9 +56,19 @@ fn lost(slot: &SlotFacts) -> Option<Fault> {
 }
 
 fn temporary(slot: &SlotFacts) -> Option<Fault> {
-    let what =
-        format!("slot {} is temporary: it vanishes with the session that made it", slot.name);
-    let mend = "end that session, then walrelay slot create";
+    let name = &slot.name;
+    let (what, mend) = match slot.is_half_synchronized() {
+        true => (
+            format!(
+                "slot {name} is not synchronized yet: if this standby is promoted now, Postgres drops the slot"
+            ),
+            "do not promote this standby before pg_replication_slots shows the slot with temporary = f; the log of the standby says what it waits for",
+        ),
+        false => (
+            format!("slot {name} is temporary: it vanishes with the session that made it"),
+            "end that session, then walrelay slot create",
+        ),
+    };
     slot.temporary.then(|| slot_problem("slot.temporary", what, mend))
 }
 
@@ -158,3 +168,7 @@ fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
         ),
     )
 }
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

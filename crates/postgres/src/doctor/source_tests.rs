@@ -337,7 +337,7 @@ async fn columns_that_are_missing_or_computed() {
         &found,
         Exit::Source,
         "table.column-missing",
-        "has no column aggregateid; it has id, aggregatetype, aggregate_id",
+        "has no column aggregateid, which columns.key needs; it has id, aggregatetype, aggregate_id",
         "name column \"aggregate_id\" instead",
     );
     client

@@ -28,12 +28,13 @@ pub struct CrashGuard {
 }
 
 impl CrashGuard {
-    /// The process that wrote these words is dead: this one holds the slot at `place` now.
-    pub fn take_over(&mut self, words: &Words, place: u64) {
+    /// The process that wrote these words is dead: this one holds the slot at `place` now, which is
+    /// `confirmed` so far.
+    pub fn take_over(&mut self, words: &Words, place: u64, confirmed: Lsn) {
         let first = self.words.is_none();
         self.words = Some(Words::clone(words));
         let found: [u64; WORDS] = std::array::from_fn(|index| words.load(index));
-        let verdict = Verdict::of(&found, place);
+        let verdict = Verdict::of(&found, place).unless_passed(confirmed);
         // Cleared first, so that a death between two stores is not counted twice.
         words.store(IN_HAND, 0);
         words.store(MAGIC, MAGIC_WORD);
@@ -115,6 +116,11 @@ impl Verdict {
         let blamed = at(COMMIT_LSN, ordinal);
         let again = before.deaths > 0 && before.blamed == blamed;
         Verdict { blamed, deaths: if again { before.deaths.saturating_add(1) } else { 1 } }
+    }
+
+    /// An event that the slot has passed does not come again.
+    fn unless_passed(self, confirmed: Lsn) -> Verdict {
+        if confirmed > self.blamed.commit_lsn { Verdict::default() } else { self }
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::relay::state_file::marks::SlotSession;
 use crate::relay::testing::MemoryFile;
 use crate::testing::lsn;
 
@@ -75,6 +76,21 @@ fn another_system_or_timeline_means_other_events() {
         process.crash.begin(lsn(100));
         assert_eq!(process.crash.take_in_hand(0), None, "{system} {timeline}");
     }
+}
+
+#[test]
+fn deaths_on_an_event_that_the_slot_has_passed_are_forgotten() {
+    let place = MemoryFile::default();
+    die(&place, 3, 100, 0);
+    for (confirmed, expected) in [(100, Some(3)), (101, None)] {
+        let mut process = place.open();
+        let session = SlotSession { confirmed: lsn(confirmed), ..SlotSession::default() };
+        process.take_over(("1", 1), "slot", 0, Some(session));
+        process.crash.begin(lsn(100));
+        assert_eq!(process.crash.take_in_hand(0), expected, "{confirmed}");
+        process.crash.release();
+    }
+    assert_eq!(deaths(&place, 100, 0), None);
 }
 
 #[test]

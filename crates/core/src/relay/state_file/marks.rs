@@ -270,7 +270,7 @@ impl Ring {
         }
         let is_after_peer = Reports(&self.words).show_another_relay(successor.session.confirmed);
         if is_after_peer && !on(Mutant::MarksAfterPeer) {
-            return Err("another relay has had the slot since");
+            return Err("another relay has had the slot since, or it was moved or made anew");
         }
         self.read(written).map_err(|_| "the file is cut off")
     }

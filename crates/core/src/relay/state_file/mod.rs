@@ -16,6 +16,7 @@ use self::header::{MAGIC, MAGIC_WORD, MARK_BYTES, PEER_SEEN, WHERE, Words};
 use self::marks::{MarkRing, SlotSession, Successor};
 use super::ports::StateFileSource;
 use crate::base::fingerprint::fingerprint;
+use crate::base::lsn::Lsn;
 use crate::delivery::known::Mark;
 use crate::delivery::prefix::ConfirmedPrefix;
 
@@ -83,6 +84,7 @@ impl StateFile {
 
     fn take_over_at(&mut self, place: u64, session: Option<SlotSession>) -> LeftMarks {
         let mut left = LeftMarks::default();
+        let confirmed = session.as_ref().map_or(Lsn::ZERO, |session| session.confirmed);
         if let Some(file) = self.file.take() {
             let boot = file.boot();
             match file.hold() {
@@ -104,7 +106,7 @@ impl StateFile {
             self.marks.hold_again(session);
         }
         if let Some(words) = &self.words {
-            self.crash.take_over(words, place);
+            self.crash.take_over(words, place, confirmed);
         }
         left
     }

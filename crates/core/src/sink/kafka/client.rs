@@ -148,11 +148,12 @@ impl<P: ProducerPort> ProducerClient<P> {
     /// The report for a producer that is unusable from now on.
     pub(super) fn fatal(&mut self) -> Option<SinkReport> {
         let (code, text) = self.producer.fatal()?;
-        Some(match fault::halting(code, &text) {
+        let tools = &self.learned.tools;
+        Some(match fault::halting(code, &text, tools) {
             Some(failure) => SinkReport::Unable(failure),
             // Without the right to write any topic no client gets a producer id.
             None if code == Code::ClusterAuthorizationFailed => {
-                let mend = fault::mend(code, "", fault::ANY_BROKER, false);
+                let mend = fault::mend(code, "", tools, false);
                 SinkReport::Broken(format!(
                     "{text}; help: let this login write a topic, or: {mend}"
                 ))

@@ -1,7 +1,9 @@
 //! Names of failures of an event by librdkafka's codes, and how they are mended.
 
 use super::code::Code;
-use crate::base::event::brief;
+use crate::base::event::{brief, subject};
+use crate::base::settings::kind::TOPIC;
+use crate::base::text::quoted;
 use crate::dead_letter::writer::CLASS_PARKED;
 use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
@@ -10,13 +12,36 @@ const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.ty
 /// The brokers in a command, where the configured ones are not at hand.
 pub const ANY_BROKER: &str = "HOST:PORT";
 
+/// A topic that takes records of this size takes every dead letter, cut to fit if need be.
+pub const LETTER_BYTES_MIN: usize = 4_300;
+
+/// The configured values in the commands that a text names.
+#[derive(Clone, Debug)]
+pub struct ToolArguments {
+    pub brokers: String,
+    /// How many a new topic has.
+    pub partitions: i32,
+}
+
+impl Default for ToolArguments {
+    fn default() -> ToolArguments {
+        ToolArguments { brokers: ANY_BROKER.to_owned(), partitions: 8 }
+    }
+}
+
 /// An answer that this version does not know makes a dead letter, which somebody notices. A retry
 /// would hide it.
 const UNKNOWN: Disposition = Disposition::Terminal;
 
 /// The failure of the event `id` on its way to `topic`.
 #[must_use]
-pub fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
+pub fn failure(
+    code: Code,
+    id: &str,
+    topic: &str,
+    key: Option<&[u8]>,
+    tools: &ToolArguments,
+) -> Failure {
     let disposition = code.disposition();
     Failure {
         disposition: disposition.unwrap_or(UNKNOWN),
@@ -25,11 +50,13 @@ pub fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure
         class: class(code),
         subject: subject(id, topic),
         reason: reason(code, topic),
-        mend: mend(code, topic, ANY_BROKER, false),
+        mend: mend(code, topic, tools, false),
     }
 }
 
-fn reason(code: Code, topic: &str) -> String {
+/// Says why the broker or its client refuses an event for this topic.
+#[must_use]
+pub fn reason(code: Code, topic: &str) -> String {
     if code == Code::InvalidTimestamp {
         return format!(
             "the broker answers, and topic {} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic",
@@ -54,17 +81,13 @@ pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
     }
 }
 
-fn subject(id: &str, topic: &str) -> String {
-    format!("event {}, topic {}", brief(id), brief(topic))
-}
-
 /// The failure of every event, if the client can publish none with these settings.
 #[must_use]
-pub(super) fn halting(code: Code, reason: &str) -> Option<Failure> {
+pub(super) fn halting(code: Code, reason: &str, tools: &ToolArguments) -> Option<Failure> {
     (code.disposition() == Some(Disposition::Halt)).then(|| Failure {
         subject: "sink.kafka".to_owned(),
         reason: reason.to_owned(),
-        ..failure(code, "", "", None)
+        ..failure(code, "", "", None, tools)
     })
 }
 
@@ -93,10 +116,32 @@ fn class(code: Code) -> String {
     name
 }
 
+/// The command that lets a topic take records of the size of Kafka's default.
+#[must_use]
+pub fn limit_command(topic: &str, brokers: &str) -> String {
+    format!(
+        "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=1048588"
+    )
+}
+
+/// Says how to mend that the smallest form of a dead letter is too large.
+pub(super) fn mend_letter_limit(topic: &str, tools: &ToolArguments) -> String {
+    format!(
+        "let the topic take records of at least {LETTER_BYTES_MIN} bytes: {}; the client must take them as well: sink.kafka.properties \"message.max.bytes\", if it is set",
+        limit_command(topic, &tools.brokers)
+    )
+}
+
 /// Says how to mend it, with a command for these brokers where there is one. `is_listed` says that `walrelay init`
 /// creates the topic with the present configuration.
 #[must_use]
-pub fn mend(code: Code, topic: &str, brokers: &str, is_listed: bool) -> String {
+pub fn mend(code: Code, topic: &str, tools: &ToolArguments, is_listed: bool) -> String {
+    let ToolArguments { brokers, partitions } = tools;
+    // It may come from a row, and a record may be refused before anybody has judged the name of its topic.
+    let topic = &match (TOPIC.holds)(topic) {
+        true => topic.to_owned(),
+        false => quoted(topic),
+    };
     let tool = |name: &str| format!("{name} --bootstrap-server {brokers}");
     match code {
         Code::MessageBatchTooLarge => format!(
@@ -112,7 +157,7 @@ pub fn mend(code: Code, topic: &str, brokers: &str, is_listed: bool) -> String {
         }
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => {
             let topics = tool("kafka-topics.sh");
-            let create = format!("{topics} --create --topic {topic} --partitions 8");
+            let create = format!("{topics} --create --topic {topic} --partitions {partitions}");
             match is_listed {
                 true => format!("walrelay init, or: {create}"),
                 false => {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn of(code: Code) -> Failure {
-    failure(code, "7", "orders", Some(b"42"))
+    failure(code, "7", "orders", Some(b"42"), &ToolArguments::default())
 }
 
 #[test]
@@ -21,13 +21,15 @@ fn codes_have_stable_names_and_one_disposition() {
 }
 
 #[test]
-fn a_command_names_the_brokers_and_init_is_enough_for_a_listed_topic() {
-    let missing = |is_listed| mend(Code::UnknownTopic, "orders", "a:1,b:2", is_listed);
+fn a_command_has_the_configured_values_and_init_is_enough_for_a_listed_topic() {
+    let tools = ToolArguments { brokers: "a:1,b:2".to_owned(), partitions: 2 };
+    let missing = |is_listed| mend(Code::UnknownTopic, "orders", &tools, is_listed);
     let create =
-        "kafka-topics.sh --bootstrap-server a:1,b:2 --create --topic orders --partitions 8";
+        "kafka-topics.sh --bootstrap-server a:1,b:2 --create --topic orders --partitions 2";
     assert_eq!(missing(true), format!("walrelay init, or: {create}"));
     let listed = "or list it in sink.kafka.topics and run: walrelay init";
     assert_eq!(missing(false), format!("{create}, {listed}"));
+    assert_eq!(failure(Code::UnknownTopic, "7", "orders", None, &tools).mend, missing(false));
     for code in Code::ALL {
         let told = of(*code).mend;
         let is_whole =

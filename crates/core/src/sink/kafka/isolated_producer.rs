@@ -215,7 +215,8 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
     fn refused(&mut self, sequence: Sequence, code: Code, now: Instant) {
         let Some(record) = self.events.item(sequence) else { return };
         let smaller = self.learned.record_limit.cut_dead_letter(code, record);
-        let (failure, topic) = (record.failure(code), record.topic.clone());
+        let failure = record.failure(code, &self.learned.tools);
+        let topic = record.topic.clone();
         if failure.disposition == Disposition::Delayed {
             self.learned.forbidden.time_refused(&topic, now);
         }

@@ -65,6 +65,9 @@ struct Topic {
     changes: u32,
     /// The id that the cluster has given the topic; 0 until it is known.
     id: u128,
+    /// A connection was lost after events were sent and before the id was known: what comes behind an outage may
+    /// be another topic.
+    is_in_doubt: bool,
 }
 
 #[derive(Debug, Default)]
@@ -175,7 +178,15 @@ impl PartitionWarmup {
     pub(super) fn is_another(&mut self, topic: TopicId, id: u128) -> bool {
         let Some(topic) = self.topics.get_mut(topic).filter(|_| id != 0) else { return false };
         let before = std::mem::replace(&mut topic.id, id);
-        before != 0 && before != id
+        let is_in_doubt = std::mem::take(&mut topic.is_in_doubt);
+        before != id && (before != 0 || is_in_doubt)
+    }
+
+    /// A connection to a broker was lost.
+    pub(super) fn connection_lost(&mut self) {
+        for topic in self.topics.iter_mut().filter(|topic| topic.id == 0) {
+            topic.is_in_doubt |= topic.unknown.under_way.is_some() || !topic.confirmed.is_empty();
+        }
     }
 
     /// Whether the topic has fewer partitions than before, and so was created again:

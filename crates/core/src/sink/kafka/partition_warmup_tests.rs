@@ -255,3 +255,21 @@ fn a_topic_is_known_to_be_another_also_after_its_partitions_were_forgotten() {
     warmup.forget(0, std::iter::empty());
     assert!(warmup.is_another(0, 4));
 }
+
+#[test]
+fn a_topic_whose_id_comes_behind_a_lost_connection_may_be_another_one_than_was_sent_to() {
+    let described = |is_lost: bool, sends: bool| {
+        let mut warmup = PartitionWarmup::default();
+        assert_eq!(warmup.state(0, None), PartitionState::Idle);
+        if sends {
+            warmup.sent_alone(0, None, Some(b"k"), 1);
+        }
+        if is_lost {
+            warmup.connection_lost();
+        }
+        (warmup.is_another(0, 3), warmup.is_another(0, 3))
+    };
+    assert_eq!(described(true, true), (true, false));
+    assert_eq!(described(false, true), (false, false));
+    assert_eq!(described(true, false), (false, false));
+}

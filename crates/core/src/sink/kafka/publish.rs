@@ -114,7 +114,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             self.isolated.events.add(sequence, Record::copy(event, lane));
             return Ok(());
         }
-        let Learned { forbidden, record_limit } = &*self.learned;
+        let Learned { forbidden, record_limit, .. } = &*self.learned;
         if forbidden.contains(event.topic) || record_limit.is_exceeded(event) {
             self.isolated.events.add_troubled(sequence, Record::copy(event, lane));
             return Ok(());
@@ -224,7 +224,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 Ok(()) => {}
                 Err(Code::QueueFull | Code::Fatal) => return self.hold_released(sequence, record),
                 Err(code) => {
-                    let failure = record.failure(code);
+                    let failure = record.failure(code, &self.learned.tools);
                     self.isolated.add_failed(sequence, record, failure);
                 }
             }
@@ -259,6 +259,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.released.extend(self.warmup.answered(*sequence, Some(*partition)));
             }
             self.reports.push(SinkReport::Confirmed(*sequence));
+        }
+        if answers.errors.iter().any(|(code, _)| *code == Code::BrokerTransportFailure) {
+            self.warmup.connection_lost();
         }
         for TopicDescription { topic, partitions: count, id } in answers.topics {
             if self.warmup.is_another(topic, id) && !on(Mutant::KafkaTopicAnewTrusted) {
@@ -339,7 +342,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             {
                 self.forget_missing(topic);
             }
-            let failure = record.failure(code);
+            let failure = record.failure(code, &self.learned.tools);
             // The client does not know whether it is stored. A refusal by the broker is no such answer, and what
             // the client stored after it had dropped the partition, as its topic was missing, proves nothing.
             let is_unknown =
@@ -432,7 +435,8 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         if matches!(code, Code::QueueFull | Code::Fatal) {
             return Err(PublishError::QueueFull);
         }
-        let failure = fault::failure(code, event.id, event.topic, event.key);
+        let tools = &self.learned.tools;
+        let failure = fault::failure(code, event.id, event.topic, event.key, tools);
         if failure.disposition != Disposition::Transient {
             return Err(PublishError::Failed(failure));
         }

@@ -1,7 +1,7 @@
 //! A copy of an event, a dead letter or a resolution, kept until the broker has answered for it.
 
 use super::code::Code;
-use super::fault;
+use super::fault::{self, ToolArguments};
 use crate::base::event::Outbound;
 use crate::base::headers::Headers;
 use crate::sink::key_lanes::LaneItem;
@@ -57,8 +57,14 @@ impl Record {
         })
     }
 
-    pub(super) fn failure(&self, code: Code) -> Failure {
-        fault::failure(code, &self.id, &self.topic, self.key.as_deref())
+    pub(super) fn failure(&self, code: Code, tools: &ToolArguments) -> Failure {
+        let failure = fault::failure(code, &self.id, &self.topic, self.key.as_deref(), tools);
+        match code {
+            Code::MessageSizeTooLarge | Code::InvalidMessageSize if self.is_dead_letter => {
+                Failure { mend: fault::mend_letter_limit(&self.topic, tools), ..failure }
+            }
+            _ => failure,
+        }
     }
 }
 

@@ -1,4 +1,7 @@
 use super::*;
+use crate::dead_letter::writer::DeadLetterCause;
+use crate::sink::kafka::fault::{LETTER_BYTES_MIN, ToolArguments};
+use crate::testing::{dead_letter_cause, dead_letter_writer};
 
 fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
     const HEADERS: &[(&str, &[u8])] = &[("dlq-event-id", b"e1")];
@@ -30,6 +33,33 @@ fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
     }
     assert_eq!(value_bytes(&letter), 0);
     assert!(rounds < 20, "{rounds}");
+}
+
+#[test]
+fn every_dead_letter_fits_into_a_topic_of_the_least_size_that_is_asked_for() {
+    // GIVEN an event of which each part is large
+    let large = "x".repeat(1_000_000);
+    let bytes = large.as_bytes();
+    let headers = [("id", bytes), (&*large, bytes)];
+    let (topic, key, value) = (&*large, Some(bytes), Some(bytes));
+    let event =
+        Outbound { topic, key, value, id: &large, headers: &headers, ..Outbound::default() };
+    let cause = DeadLetterCause { reason: large.clone(), incomplete: true, ..dead_letter_cause() };
+    let limit = RecordLimit::new(None);
+    let letter_in = |bytes_max| {
+        dead_letter_writer(900 << 10).compose(&event, &cause, |letter| {
+            limit.learn(letter.topic, bytes_max);
+            limit.fit_dead_letter(letter, None)
+        })
+    };
+    assert!(letter_in(LETTER_BYTES_MIN).with_outbound(framed_bytes) <= LETTER_BYTES_MIN);
+    // THEN the failure of one that is refused nevertheless names that size, and that of an event does not
+    let letter = letter_in(1_000);
+    let mend =
+        |record: &Record| record.failure(Code::MessageSizeTooLarge, &ToolArguments::default()).mend;
+    let told = mend(&letter);
+    assert!(told.contains("at least 4300 bytes: kafka-configs.sh"), "{told}");
+    assert!(!mend(&Record { is_dead_letter: false, ..letter }).contains("4300"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::fault::{
     NOT_IMPLEMENTED, PRECONDITION_FAILED, close_class, close_meaning,
 };
 use crate::base::error::{Exit, Fault};
+use crate::base::text::quoted;
 use crate::mutants::{Mutant, on};
 use crate::sink::{Disposition, Failure, UNREACHABLE};
 
@@ -33,15 +34,15 @@ impl AmqpAddress {
         self.user.as_deref().unwrap_or("USER")
     }
 
-    /// A `rabbitmqadmin` command for the virtual host.
+    /// A command of `rabbitmqadmin` 2 for the virtual host.
     pub fn admin(&self, command: &str) -> String {
-        format!("rabbitmqadmin --vhost={:?} {command}", self.vhost)
+        format!("rabbitmqadmin --vhost {} {command}", quoted(&self.vhost))
     }
 
     /// The command that gives that user permissions.
     pub fn grant(&self, permissions: &str) -> String {
-        let (vhost, user) = (&self.vhost, self.user());
-        format!("rabbitmqctl set_permissions -p {vhost:?} {user:?} {permissions}")
+        let (vhost, user) = (quoted(&self.vhost), quoted(self.user()));
+        format!("rabbitmqctl set_permissions -p {vhost} {user} {permissions}")
     }
 
     /// The command that gives that user the permissions of a relay, and no others.
@@ -51,18 +52,18 @@ impl AmqpAddress {
 
     /// The commands that permit this login to publish.
     pub fn permit(&self) -> String {
-        let (vhost, user) = (&self.vhost, self.user());
+        let (vhost, user) = (quoted(&self.vhost), quoted(self.user()));
         format!(
-            "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost:?}, rabbitmqctl clear_topic_permissions -p {vhost:?} {user:?}",
+            "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost}, rabbitmqctl clear_topic_permissions -p {vhost} {user}",
             self.grant_rights()
         )
     }
 
     fn login_mend(&self) -> String {
-        match &self.user {
+        match self.user.as_deref().map(quoted) {
             Some(user) => format!(
-                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …; if there is no \
-                 such user: rabbitmqctl add_user {user:?} …; {}",
+                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user} …; if there is no \
+                 such user: rabbitmqctl add_user {user} …; {}",
                 self.grant_rights()
             ),
             None => {
@@ -73,20 +74,20 @@ impl AmqpAddress {
     }
 
     /// The command that lifts the limit of which the broker's text speaks.
-    fn limit_mend(&self, text: &str) -> String {
-        let (user, vhost) = (self.user(), &self.vhost);
+    pub(super) fn limit_mend(&self, text: &str) -> String {
+        let (user, vhost) = (quoted(self.user()), quoted(&self.vhost));
         let is_of = |subject: &str| text.contains(subject);
         if is_of("on node") {
             "raise channel_max_per_node in rabbitmq.conf, and see: rabbitmqctl list_connections user channels".to_owned()
         } else if is_of("number of channels") {
-            format!("rabbitmqctl clear_user_limits {user:?} max-channels")
+            format!("rabbitmqctl clear_user_limits {user} max-channels")
         } else if is_of("node connection limit") {
             "raise connection_max in rabbitmq.conf, and see: rabbitmqctl list_connections user"
                 .to_owned()
         } else if is_of("user connection limit") {
-            format!("rabbitmqctl clear_user_limits {user:?} max-connections")
+            format!("rabbitmqctl clear_user_limits {user} max-connections")
         } else {
-            format!("rabbitmqctl clear_vhost_limits -p {vhost:?}")
+            format!("rabbitmqctl clear_vhost_limits -p {vhost}")
         }
     }
 }
@@ -197,6 +198,12 @@ impl ConnectionLoss {
         self.code == Some(NOT_ALLOWED) && self.text.contains("number of channels")
     }
 
+    /// How many channels the user may have, if the broker closed because of that and its text says it.
+    pub fn channels_max(&self) -> Option<usize> {
+        let (_, limit) = self.text.rsplit_once('(').filter(|_| self.is_over_channels())?;
+        limit.strip_suffix(')')?.parse().ok()
+    }
+
     /// True if the broker closed because a limit of channels or connections is reached.
     fn is_over_limit(&self) -> bool {
         let is_over_connections =
@@ -252,6 +259,9 @@ impl ConnectionLoss {
     pub fn interrupted(&self, address: &AmqpAddress) -> String {
         let text = &self.text;
         match self.code {
+            Some(_) if self.is_over_limit() => {
+                format!("{text}; help: {}", address.limit_mend(text))
+            }
             Some(_) => text.clone(),
             None => format!("{text} ({})", address.place),
         }
@@ -266,7 +276,7 @@ impl ConnectionLoss {
             _ if self.is_over_limit() => (UNREACHABLE, address.limit_mend(&self.text)),
             (Some(402 | NOT_ALLOWED), _) => {
                 let grant = address.grant_rights();
-                ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", address.vhost))
+                ("sink.vhost", format!("rabbitmqctl add_vhost {}; {grant}", quoted(&address.vhost)))
             }
             _ => (
                 UNREACHABLE,

@@ -43,7 +43,7 @@ fn a_limit_that_is_reached_is_no_refused_login() {
     for (text, mend) in [
         (
             "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (3)",
-            "rabbitmqctl clear_user_limits \"u\" max-channels",
+            "rabbitmqctl clear_user_limits 'u' max-channels",
         ),
         (
             "NOT_ALLOWED - number of channels opened on node 'r@h' has reached the maximum allowed limit of (3)",
@@ -51,11 +51,11 @@ fn a_limit_that_is_reached_is_no_refused_login() {
         ),
         (
             "NOT_ALLOWED - connection refused for user 'u': user connection limit (1) is reached",
-            "rabbitmqctl clear_user_limits \"u\" max-connections",
+            "rabbitmqctl clear_user_limits 'u' max-connections",
         ),
         (
             "NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (1) is reached",
-            "rabbitmqctl clear_vhost_limits -p \"v\"",
+            "rabbitmqctl clear_vhost_limits -p 'v'",
         ),
         (
             "NOT_ALLOWED - connection refused: node connection limit (1) is reached",
@@ -67,6 +67,10 @@ fn a_limit_that_is_reached_is_no_refused_login() {
         let fault = loss.unreachable(&address);
         assert_eq!(fault.code, UNREACHABLE);
         assert!(fault.mend.contains(mend), "{}", fault.mend);
+        // WHEN it ends a connection that was open THEN the report has the command, too
+        let report = loss.interrupted(&address);
+        assert!(report.starts_with(text) && report.contains(mend), "{report}");
+        assert_eq!(loss.channels_max(), text.contains("channels").then_some(3), "{text}");
     }
     // GIVEN a virtual host that does not exist THEN another login is refused, too
     let loss = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
@@ -81,14 +85,31 @@ fn a_login_that_is_refused_is_given_the_rights_of_a_relay_and_no_others() {
     let rights = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'".to_owned();
     let (vhost, user) = ("v".to_owned(), Some("u".to_owned()));
     let address = AmqpAddress { vhost, user, rights: rights.clone(), ..AmqpAddress::default() };
-    let grant = format!("rabbitmqctl set_permissions -p \"v\" \"u\" {rights}");
+    let grant = format!("rabbitmqctl set_permissions -p 'v' 'u' {rights}");
     let refused = ConnectionLoss::refused(ACCESS_REFUSED, "ACCESS_REFUSED - Login was refused");
     let login = refused.unreachable(&address).mend;
-    for command in ["rabbitmqctl change_password \"u\"", "rabbitmqctl add_user \"u\"", &grant] {
+    for command in ["rabbitmqctl change_password 'u'", "rabbitmqctl add_user 'u'", &grant] {
         assert!(login.contains(command), "{command} is not in {login}");
     }
     let missing = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
     for mend in [missing.unreachable(&address).mend, address.permit()] {
         assert!(mend.contains(&grant) && !mend.contains("'.*'"), "{mend}");
     }
+}
+
+#[test]
+fn a_command_holds_each_name_as_one_word_that_the_shell_leaves_alone() {
+    let (vhost, user) = ("v$(id)".to_owned(), Some("it's`id`".to_owned()));
+    let address = AmqpAddress { vhost, user, ..AmqpAddress::default() };
+    assert_eq!(address.admin("list queues"), "rabbitmqadmin --vhost 'v$(id)' list queues");
+    let grant = r"rabbitmqctl set_permissions -p 'v$(id)' 'it'\''s`id`' ''";
+    assert_eq!(address.grant("''"), grant);
+    let permit = address.permit();
+    let topics = r"clear_topic_permissions -p 'v$(id)' 'it'\''s`id`'";
+    assert!(permit.contains("list_topic_permissions -p 'v$(id)',") && permit.ends_with(topics));
+    let refused = |code, text| ConnectionLoss::refused(code, text).unreachable(&address).mend;
+    let login = refused(ACCESS_REFUSED, "ACCESS_REFUSED - Login was refused");
+    assert!(login.contains(r"change_password 'it'\''s`id`' …"), "{login}");
+    let missing = refused(NOT_ALLOWED, "NOT_ALLOWED - vhost not found");
+    assert!(missing.starts_with("rabbitmqctl add_vhost 'v$(id)'; "), "{missing}");
 }

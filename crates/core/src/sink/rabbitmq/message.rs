@@ -12,6 +12,7 @@ use super::connection_loss::{AmqpAddress, ConnectionLoss};
 use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
+use crate::base::text::quoted;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
 use crate::dead_letter::writer::{
     AMQP_HEADER_BYTES, CLASS_PARKED, HEADERS_DROPPED, KEY_HEADER, TYPE, hash_name, listed,
@@ -263,16 +264,17 @@ impl AmqpMessage {
             "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
             returned.code, returned.text
         );
+        let key = quoted(routing_key);
         // The default exchange takes the routing key as the name of a queue, and has no other binding.
         let by_hand = match exchange {
             "" => {
-                let command =
-                    format!("declare queue name={routing_key:?} durable=true queue_type=quorum");
+                let command = format!("declare queue --name {key} --type quorum --durable true");
                 format!("make the queue: {}", address.admin(&command))
             }
             _ => {
                 let command = format!(
-                    "declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}"
+                    "declare binding --source {} --destination QUEUE --destination-type queue --routing-key {key}",
+                    quoted(exchange)
                 );
                 format!("bind a queue: {}", address.admin(&command))
             }
@@ -284,9 +286,9 @@ impl AmqpMessage {
     pub fn nacked(&self, address: &AmqpAddress) -> Failure {
         let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
         let mend = format!(
-            "rabbitmqctl list_queues -p {:?} name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
-            address.vhost,
-            self.exchange()
+            "rabbitmqctl list_queues -p {} name messages arguments policy, for those bound to {}: consume from the full one, or raise its max-length",
+            quoted(&address.vhost),
+            quoted(self.exchange())
         );
         self.failure(Disposition::Transient, fault::NACK, reason, mend)
     }
@@ -294,9 +296,10 @@ impl AmqpMessage {
     pub fn no_exchange(&self, address: &AmqpAddress) -> Failure {
         let exchange = self.exchange();
         let reason = format!("there is no exchange {exchange:?}");
+        let name = quoted(exchange);
         let mend = format!(
             "{}, or, where the exchange is not a template: walrelay init",
-            address.admin(&format!("declare exchange name={exchange:?} type=… durable=true"))
+            address.admin(&format!("declare exchange --name {name} --type TYPE --durable true"))
         );
         self.failure(Disposition::Transient, fault::NO_EXCHANGE, reason, mend)
     }
@@ -321,10 +324,10 @@ impl AmqpMessage {
     /// The failure of a message that leads to a queue which takes none.
     pub fn queue_failed(&self, text: &str, address: &AmqpAddress) -> Failure {
         let class = fault::close_class(fault::RESOURCE_ERROR).0;
-        let vhost = &address.vhost;
+        let vhost = quoted(&address.vhost);
         let mend = format!(
-            "rabbitmqctl list_queues -p {vhost:?} name type state, for the streams bound to {:?}; rabbitmq-streams coordinator_status; rabbitmq-streams restart_stream --vhost {vhost:?} QUEUE",
-            self.exchange()
+            "rabbitmqctl list_queues -p {vhost} name type state, for the streams bound to {}; rabbitmq-streams coordinator_status; rabbitmq-streams restart_stream --vhost {vhost} QUEUE",
+            quoted(self.exchange())
         );
         self.failure(Disposition::Delayed, &class, text.to_owned(), mend)
     }

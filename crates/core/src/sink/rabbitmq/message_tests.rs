@@ -274,10 +274,32 @@ fn the_command_for_an_event_without_a_queue_names_the_virtual_host() {
         let event = Outbound { exchange, topic: "orders", ..event() };
         copy(&event).unwrap().unroutable(&returned, &address).mend
     };
-    let binding = "bind a queue: rabbitmqadmin --vhost=\"shop\" declare binding source=\"events\" destination=QUEUE routing_key=\"orders\"";
+    let binding = "bind a queue: rabbitmqadmin --vhost 'shop' declare binding --source 'events' --destination QUEUE --destination-type queue --routing-key 'orders'";
     assert!(mend("events").starts_with(binding), "{}", mend("events"));
-    let queue = "make the queue: rabbitmqadmin --vhost=\"shop\" declare queue name=\"orders\"";
+    let queue = "make the queue: rabbitmqadmin --vhost 'shop' declare queue --name 'orders'";
     assert!(mend("").starts_with(queue), "{}", mend(""));
     let missing = copy(&event()).unwrap().no_exchange(&address).mend;
-    assert!(missing.starts_with("rabbitmqadmin --vhost=\"shop\" declare exchange"), "{missing}");
+    assert!(missing.starts_with("rabbitmqadmin --vhost 'shop' declare exchange"), "{missing}");
+}
+
+#[test]
+fn the_commands_hold_what_a_row_names_as_words_that_the_shell_leaves_alone() {
+    let address = AmqpAddress { vhost: "v".to_owned(), ..AmqpAddress::default() };
+    let returned = ReturnedMessage { id: "e-1".to_owned(), code: 312, text: "NO_ROUTE".to_owned() };
+    // GIVEN a row whose exchange and routing key are made for a shell
+    let (exchange, topic) = ("it's$HOME", "k$(touch /tmp/x)");
+    let message = copy(&Outbound { exchange, topic, ..event() }).unwrap();
+    let unroutable = message.unroutable(&returned, &address).mend;
+    let words = r"--source 'it'\''s$HOME' --destination QUEUE --destination-type queue --routing-key 'k$(touch /tmp/x)',";
+    assert!(unroutable.contains(words), "{unroutable}");
+    let direct = copy(&Outbound { exchange: "", topic, ..event() }).unwrap();
+    let direct = direct.unroutable(&returned, &address).mend;
+    assert!(direct.contains("--name 'k$(touch /tmp/x)' --type quorum"), "{direct}");
+    for mend in [
+        message.no_exchange(&address).mend,
+        message.nacked(&address).mend,
+        message.queue_failed("failed", &address).mend,
+    ] {
+        assert!(mend.contains(r"'it'\''s$HOME'") && mend.contains(" 'v' "), "{mend}");
+    }
 }

@@ -513,7 +513,8 @@ impl Replication {
             tracing::warn!(
                 code = "outbox.updated",
                 %table,
-                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
+                publication = self.source.publication,
+                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out (this stops a running relay once: walrelay resume)"
             );
         }
         Ok(())

@@ -7,7 +7,9 @@ use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
+use crate::relay::control::{
+    ConfirmedPosition, Mover, OpenedSession, PeerProgress, Seen, SystemTimeline,
+};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
 use crate::relay::state_file::marks::MarkRing;
@@ -111,6 +113,10 @@ pub(super) fn judge(
         let last = last.filter(|_| !on(Mutant::LastPlaceForgotten));
         let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
         other.map_or(Ok(()), Err)?;
+        // Where peers were seen, it was watched since then.
+        if peers.is_some() && *mover != Mover::Unseen && slot_confirmed > by_peers {
+            return Err(faults::slot_moved(source, by_peers, slot_confirmed, mover));
+        }
         let known = by_peers.max(slot_confirmed);
         if wal_end < known {
             return Err(faults::went_back(source, known, wal_end));

@@ -83,6 +83,21 @@ fn the_first_session_begins_where_the_slot_stands() {
 }
 
 #[test]
+fn a_first_session_is_refused_if_the_slot_was_seen_to_be_moved_after_a_peer_had_it() {
+    let begun_by = |mut opened: OpenedSession, mover: Mover| {
+        opened.seen.mover = mover;
+        judged(None, &opened)
+    };
+    let first = Ok((168, 168, Continuation::First));
+    for mover in [Mover::Recreated, Mover::Program("psql".to_owned())] {
+        assert_eq!(begun_by(after_peers(168, 160), mover.clone()), Err("slot.moved"), "{mover:?}");
+        // Of what was before nothing is known.
+        assert_eq!(begun_by(opened(168), mover), first);
+    }
+    assert_eq!(begun_by(after_peers(168, 160), Mover::Unseen), first);
+}
+
+#[test]
 fn a_slot_beyond_what_relays_have_confirmed_was_moved_unless_it_has_a_trace() {
     let after = |position| Ok((position, position, Continuation::AfterPeers));
     for (ours, slot_confirmed, judgement) in [

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{Connection, OpenConnection, Publisher};
+use super::patience::NOTHING_IS_PUBLISHED;
+use super::{Connection, Publisher};
 use crate::base::event::Sequence;
 use crate::mutants::{Mutant, on};
 use crate::sink::SinkReport;
@@ -17,17 +18,22 @@ use crate::sink::rabbitmq::refusals::Refusal;
 impl Publisher {
     /// Prepares what is unconfirmed for the next connection.
     pub(super) fn end_connection(&mut self, now: Instant) {
-        let Connection::Open(OpenConnection { losses, channels, .. }) = &mut self.connection else {
-            return;
-        };
-        let (losses, channels) = (std::mem::take(losses), *channels);
+        let Connection::Open(open) = &mut self.connection else { return };
+        let (losses, channels) = (std::mem::take(&mut open.losses), open.channels);
+        // There was no channel for the question that comes before the first event.
+        let asks_nothing =
+            channels == 1 && !open.is_opening && self.unconfirmed.in_flight().next().is_none();
+        if open.has_sent_doubtful {
+            // The next connection sends others first, however long it takes to make one.
+            self.doubtful_since = None;
+        }
         let waiting = self.channels.release_all();
         waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
         let (mut unexplained, mut one_at_a_time) = (None, false);
         for loss in losses {
             if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
                 // The limit is that of the user: a standby and commands log in with it, too.
-                self.limit_channels((channels / 2).max(1), now);
+                self.limit_channels((channels / 2).max(1), &loss, asks_nothing, now);
             }
             if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
                 tracing::warn!(
@@ -58,9 +64,13 @@ impl Publisher {
         self.status.is_blocked = false;
         self.overdue = false;
         if let Some(loss) = unexplained {
-            self.report_waiting(loss.interrupted(&self.address));
+            let reason = loss.interrupted(&self.address);
+            self.report_waiting(match asks_nothing && loss.is_over_channels() {
+                true => format!("{NOTHING_IS_PUBLISHED}: {reason}"),
+                false => reason,
+            });
         }
-        self.connect_later(now);
+        self.connection = Connection::Away { connect_at: Some(now + self.ended.next_delay()) };
     }
 
     /// Fails the messages over which the connection was closed, as far as they are known. Returns

@@ -75,6 +75,8 @@ struct OpenConnection {
     /// Since when the broker takes messages.
     flows_since: Instant,
     check_at: Instant,
+    /// A message that may end it was sent.
+    has_sent_doubtful: bool,
     /// Why it ends: several channels may be closed at once.
     losses: Vec<ConnectionLoss>,
 }
@@ -92,7 +94,10 @@ pub struct Publisher {
     doubtful_since: Option<Instant>,
     /// When one of them was sent last while others had been without an answer for long, and the pause after it.
     doubtful_beside_unanswered: Option<(Instant, Duration)>,
-    backoff: Backoff,
+    /// The pause after a connection that was not made.
+    failed: Backoff,
+    /// The pause after one that has ended, which may have brought no answer.
+    ended: Backoff,
     connection: Connection,
     /// The channels belong to the connection, as the next two fields do.
     channels: PublishChannels,
@@ -118,7 +123,9 @@ impl Publisher {
     /// Waits and hashes are drawn from the seed.
     pub fn new(address: AmqpAddress, seed: u64) -> Publisher {
         let mut random = Random::new(seed);
-        let (backoff_seed, salt) = (random.number(), random.salt());
+        let mut backoff = || Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number());
+        let (failed, ended) = (backoff(), backoff());
+        let salt = random.salt();
         Publisher {
             address,
             unconfirmed: KeyLanes::default(),
@@ -127,7 +134,8 @@ impl Publisher {
             trying: None,
             doubtful_since: None,
             doubtful_beside_unanswered: None,
-            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, backoff_seed),
+            failed,
+            ended,
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::new(salt),
             exchanges: KnownExchanges::default(),
@@ -279,6 +287,7 @@ impl Publisher {
     fn begin_connection(&mut self, facts: ConnectionFacts, now: Instant) {
         // The host that is lost may stay away for a while: the next one is tried first.
         self.next_host = facts.host + 1;
+        self.failed.succeeded();
         self.status.broker = facts.broker;
         self.status.limits.frame_bytes = facts.frame_bytes;
         facts.channels.iter().for_each(|number| self.channels.add(*number));
@@ -288,6 +297,7 @@ impl Publisher {
             is_opening: false,
             flows_since: now,
             check_at: now + CHECK_EVERY,
+            has_sent_doubtful: false,
             losses: Vec::new(),
         });
     }
@@ -301,12 +311,7 @@ impl Publisher {
         } else {
             self.report_waiting(why);
         }
-        self.connect_later(now);
-    }
-
-    fn connect_later(&mut self, now: Instant) {
-        let connect_at = Some(now + self.backoff.next_delay());
-        self.connection = Connection::Away { connect_at };
+        self.connection = Connection::Away { connect_at: Some(now + self.failed.next_delay()) };
     }
 
     /// Notes why the connection ends. Its end may be seen before its reasons have arrived, and each
@@ -384,6 +389,9 @@ impl Publisher {
     /// Sends what may be sent now. What may end the connection goes once nothing else is to be sent, or
     /// answered, or once it has waited for a while.
     fn send(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        if !self.doubtful.is_empty() {
+            self.doubtful_since.get_or_insert(now);
+        }
         let waited = self.doubtful_since.map(|since| now.saturating_duration_since(since));
         if waited.is_some_and(|waited| waited >= DOUBTFUL_WAITS) {
             self.take_up_doubtful();
@@ -418,7 +426,6 @@ impl Publisher {
                 if self.trying != Some(sequence) && !on(Mutant::RabbitDoubtfulFirst) {
                     self.unconfirmed.set_aside(sequence);
                     self.doubtful.insert((refused_at, sequence));
-                    self.doubtful_since.get_or_insert(now);
                     continue;
                 }
                 // Each close would send what is unanswered again. The broker may have changed its mind.
@@ -434,9 +441,11 @@ impl Publisher {
             match self.exchanges.exists(message.exchange(), now) {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
-                        if self.trying == Some(sequence) {
-                            self.trying = None;
-                            self.doubtful_since = (!self.doubtful.is_empty()).then_some(now);
+                        if self.trying == Some(sequence)
+                            && let Connection::Open(open) = &mut self.connection
+                        {
+                            (self.trying, self.doubtful_since) = (None, None);
+                            open.has_sent_doubtful = true;
                         }
                         if is_doubtful && self.unconfirmed.has_unanswered() {
                             self.lengthen_pause(now);
@@ -464,7 +473,7 @@ impl Publisher {
         if outcomes.is_empty() {
             return;
         }
-        self.backoff.succeeded();
+        self.ended.succeeded();
         // A blocked broker still confirms what it has read already.
         if !self.status.is_blocked && !self.overdue {
             self.report_reachable();

@@ -6,6 +6,7 @@ use super::{
     CHANNELS_LIMITED_FOR, CHANNELS_LIMITED_FOR_MAX, CHECK_EVERY, Connection, Publisher, doubled,
 };
 use crate::sink::rabbitmq::channels::CHANNELS_MAX;
+use crate::sink::rabbitmq::connection_loss::ConnectionLoss;
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::port::AmqpPort;
 
@@ -13,6 +14,9 @@ use crate::sink::rabbitmq::port::AmqpPort;
 pub(super) const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// How long the broker may leave a question unanswered before that is reported.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The consequence of a limit that leaves one channel, on which nothing was sent.
+pub(super) const NOTHING_IS_PUBLISHED: &str =
+    "nothing can be published, because no channel is left to ask whether an exchange exists";
 
 impl Publisher {
     /// Looks for what has had no answer for long.
@@ -35,11 +39,22 @@ impl Publisher {
     }
 
     /// Uses fewer channels for a while. Others may have used up the limit of the user.
-    pub(super) fn limit_channels(&mut self, channels: usize, now: Instant) {
+    pub(super) fn limit_channels(
+        &mut self,
+        channels: usize,
+        loss: &ConnectionLoss,
+        asks_nothing: bool,
+        now: Instant,
+    ) {
+        let consequence = match asks_nothing {
+            true => NOTHING_IS_PUBLISHED,
+            false => "events of more destinations than that wait for each other",
+        };
         tracing::warn!(
             code = "sink.channels-limited",
             channels,
-            "the user has no further channels: events of more destinations than that wait for each other"
+            help = self.address.limit_mend(&loss.text),
+            "the user has no further channels: {consequence}"
         );
         let pauses = [CHANNELS_LIMITED_FOR, CHANNELS_LIMITED_FOR_MAX];
         self.channels_limited = Some(doubled(self.channels_limited, now, pauses));

@@ -301,6 +301,28 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
 }
 
 #[test]
+fn a_user_whose_channels_are_too_few_to_publish_at_all_is_told_so() {
+    let over = "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (2)";
+    let told = |reports: &[SinkReport]| match reports {
+        [SinkReport::Unreachable(why)] => why.clone(),
+        other => panic!("{other:?}"),
+    };
+    let command = "rabbitmqctl clear_user_limits 'USER' max-channels";
+    let mut fixture = Fixture::new();
+    fixture.connect(&[CHANNEL], 3);
+    // GIVEN one channel to publish on WHEN the question for the exchange gets none
+    fixture.publish(&[0]);
+    assert_eq!((fixture.port.asked.len(), fixture.port.opened), (1, 0));
+    let why = told(&fixture.close(530, over));
+    assert!(why.starts_with("nothing can be published") && why.contains(command), "{why}");
+    // WHEN an event was sent meanwhile THEN it is not said of the next close
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["0"]);
+    let why = told(&fixture.close(530, over));
+    assert!(why.starts_with("NOT_ALLOWED") && why.contains(command), "{why}");
+}
+
+#[test]
 fn a_stream_that_has_failed_holds_back_its_own_events_only() {
     const FAILED: &str = "RESOURCE_ERROR - Stream not found for queue 'q' in vhost '/'";
     let mut fixture = Fixture::connected();

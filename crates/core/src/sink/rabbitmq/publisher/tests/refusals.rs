@@ -138,6 +138,28 @@ fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
 }
 
 #[test]
+fn others_go_first_on_the_connection_behind_one_that_ended_over_a_refused_place() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1, 2]);
+    fixture.close(403, &write_refused("e"));
+    fixture.sent();
+    let connect_after = |fixture: &mut Fixture, time| {
+        fixture.pass(time);
+        [1, 2].into_iter().for_each(|sequence| fixture.publisher.retry(sequence));
+        fixture.connect(&[CHANNEL], 1);
+        answer_questions(fixture, Existence::There);
+        fixture.sent()
+    };
+    // GIVEN a connection that has ended over the first of two events for a refused place
+    assert_eq!(connect_after(&mut fixture, 2 * SECOND), ["1"]);
+    fixture.close(403, &write_refused("e"));
+    // WHEN the next connection takes long to make
+    fixture.publisher.publish(3, empty_message("f", "k", "3"));
+    // THEN an event for another place is sent before one that may end it
+    assert_eq!(connect_after(&mut fixture, 2 * DOUBTFUL_WAITS), ["3"]);
+}
+
+#[test]
 fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);

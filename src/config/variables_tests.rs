@@ -1,4 +1,4 @@
-//! The variables of OpenTelemetry, and the section that they stand in for.
+//! The variables of OpenTelemetry, and the section that they stand in for; and those of libpq.
 
 use super::*;
 use crate::trace::TracingSettings;
@@ -94,4 +94,13 @@ fn a_wrong_one_is_told_by_its_name_and_secrets_are_hidden() {
     assert!(shown.contains("headers = \"***\"  # OTEL_EXPORTER_OTLP_HEADERS"), "{shown}");
     assert!(shown.contains("sample_ratio = 0.25  # OTEL_TRACES_SAMPLER_ARG"), "{shown}");
     assert!(!shown.contains("c4n4ry"), "{shown}");
+}
+
+#[test]
+fn a_wrong_variable_of_libpq_is_told_by_its_name() {
+    for (name, value) in [("PGSSLMODE", "allow"), ("PGCONNECT_TIMEOUT", "x"), ("PGSERVICE", "x")] {
+        let told = rendered(&load_with(MINIMAL, &[(name, value)], &[]).unwrap_err());
+        assert!(told.contains(&format!("where: environment variable {name}")), "{told}");
+        assert!(told.contains(&format!("unset {name}")), "{told}");
+    }
 }

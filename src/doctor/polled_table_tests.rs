@@ -1,0 +1,63 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Facts of a table with one column.
+fn facts(name: &str, of_column: Value) -> PolledTableFacts {
+    let mut column = json!({
+        "name": name, "type_oid": 1043, "base_oid": 1043, "type_sql": "character varying",
+        "category": "S", "not_null": true, "default": null, "own_equality": null, "length_max": null
+    });
+    for (key, value) in of_column.as_object().unwrap() {
+        column[key] = value.clone();
+    }
+    serde_json::from_value(json!({
+        "oid": 1, "kind": "r", "standby": false, "role": "walrelay", "may_use_schema": true,
+        "may_select": true, "may_update": true, "may_delete": true, "row_policies": null,
+        "version": "17.1", "encoding": "UTF8", "columns": [column], "indexes": []
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_column_that_is_too_short_for_a_claim_is_warned_of() {
+    let (outbox, polling) = (OutboxTable::default(), PollingSettings::default());
+    let found = |length: usize| {
+        let facts = &facts("locked_by", json!({ "length_max": length }));
+        short_claim(&PolledTable { facts, outbox: &outbox, polling: &polling })
+    };
+    let own = claim_name(&process_name(), 0).chars().count();
+    for (length, here) in
+        [(own - 1, format!(", and has {own} on this machine")), (own, String::new())]
+    {
+        let warning = found(length).unwrap();
+        let text = format!(
+            "locked_by takes {length} characters: the name of a claim (host, process, number) may have 110{here}; ALTER TABLE"
+        );
+        assert!(warning.is_warning() && warning.text.contains(&text), "{warning:?}");
+    }
+    assert_eq!(found(CLAIM_CHARS), None);
+}
+
+#[test]
+fn a_table_whose_new_rows_are_not_pending_is_not_moved_to_a_slot() {
+    let outbox = OutboxTable::default();
+    let mut polling = PollingSettings::default();
+    polling.status_values.pending = "NEW".to_owned();
+    let found = |default: Option<&str>| {
+        let facts = &facts("status", json!({ "default": default }));
+        let table = PolledTable { facts, outbox: &outbox, polling: &polling };
+        (other_default(&table), unpolled_default(&table))
+    };
+    let (fault, warning) = found(Some("'DRAFT'::app.state"));
+    let fault = fault.unwrap();
+    assert_eq!(fault.code, "table.status-default");
+    assert!(fault.what.contains("'DRAFT'::app.state") && fault.what.contains("'NEW'"), "{fault}");
+    assert!(fault.mend.contains("an UPDATE is none"), "{fault}");
+    assert!(fault.mend.ends_with("ALTER COLUMN \"status\" SET DEFAULT 'NEW';"), "{fault}");
+    assert!(warning.unwrap().text.ends_with("SET DEFAULT 'NEW';"));
+    assert_eq!(found(Some("'NEW'::app.state")), (None, None));
+    // WHEN there is none THEN the writers say the status
+    let (fault, warning) = found(None);
+    assert!(fault.is_none() && warning.is_some());
+}
