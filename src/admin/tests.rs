@@ -218,8 +218,7 @@ fn metrics_are_served_in_the_text_format() {
 fn status_is_json_with_positions_and_slot() {
     let mut stage = stage();
     stage.recorder.pass(&Pass { in_flight_events: 2, in_flight_bytes: 64, ..streaming() }, 0);
-    stage.metrics.set_wal_status("extended");
-    stage.metrics.set_safe_wal(None);
+    stage.metrics.set_wal("extended", None);
     stage.metrics.slot_active.set(1);
     stage.metrics.slot_lag_seconds.set(0.0);
     stage.metrics.slot_retained_wal_bytes.set(64.0);

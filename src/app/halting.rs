@@ -70,7 +70,7 @@ impl<'a> Idle<'a> {
         context.metrics.set_halted();
         // The preflight has found it, and the watch may not have seen it.
         if fault.code == "slot.lost" {
-            context.metrics.set_wal_status("lost");
+            context.metrics.set_wal("lost", None);
         }
         let signals = &mut self.signals;
         let goes_on = self.runtime.block_on(async {

@@ -140,7 +140,7 @@ impl FindReport {
 type EventsById = BTreeMap<String, Vec<FoundEvent>>;
 
 /// Adds a record or a dead letter to the event of its id. Of several events it belongs to one whose row may
-/// lead to its topic; if that does not decide, it may belong to each of them.
+/// lead to its topic; if that is true of several or of none, it may belong to each of them.
 fn add_sighting<T: Clone>(
     events: &mut EventsById,
     sighting: &EventSighting<T>,
@@ -153,12 +153,12 @@ fn add_sighting<T: Clone>(
     }
     // A row whose topic is not known may lead anywhere.
     let may_lead = |event: &FoundEvent| {
-        let route = event.row.as_ref().and_then(|row| row.topic.as_ref());
-        route.is_none_or(|route| route == topic)
+        let known = event.row.as_ref().and_then(|row| row.topic.as_ref());
+        known.is_none_or(|known| known == topic)
     };
-    let decides = of_id.iter().any(may_lead);
+    let is_decided = of_id.iter().any(may_lead);
     let found: Vec<&mut FoundEvent> =
-        of_id.iter_mut().filter(|event| !decides || may_lead(event)).collect();
+        of_id.iter_mut().filter(|event| !is_decided || may_lead(event)).collect();
     let is_ambiguous = found.len() > 1;
     for event in found {
         match is_ambiguous {

@@ -197,7 +197,7 @@ impl RowQuery<'_> {
     /// Says that the wanted text is no value of the column's type, if that is what the error means.
     pub(super) fn no_value(&self, error: &Error, wanted: &Wanted) -> Option<String> {
         error.code().filter(|code| code.code().starts_with("22"))?;
-        let column = self.compared_column(wanted).unwrap_or_default();
+        let column = self.compared_column(wanted)?;
         Some(format!(
             "{:?} is not a value of column {column} of {}, which has the type {}",
             wanted.text(),

@@ -32,7 +32,7 @@ FROM pg_catalog.pg_locks WHERE pid = $1 AND locktype = 'relation' AND NOT grante
 pub(crate) struct LockWait {
     info: ConnInfo,
     look_every: Duration,
-    /// It is told of the wait at each look; an empty text says that the wait has ended.
+    /// Gets a sentence at each look that finds the wait, and an empty text when the wait has ended.
     report: Box<dyn Fn(&str) + Send + Sync>,
     found: Mutex<Found>,
 }
@@ -66,7 +66,7 @@ impl LockWait {
             if locked(&self.found).last_at.is_some_and(|at| at.elapsed() < self.look_every) {
                 continue;
             }
-            // Boxed: every claim has room for it.
+            // Boxed, because the future of every claim would hold it.
             let look =
                 Box::pin(async { look(&sql::connect(&self.info).await.ok()?, pid).await.ok()? });
             if let Ok(Some((relation, blockers))) = timeout(LOOK_WITHIN, look).await {
@@ -79,11 +79,15 @@ impl LockWait {
         let sentence = format!(
             "another session has locked {relation}, and this process waits for it: SELECT pid, usename, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid IN ({blockers});"
         );
+        let is_logged = {
+            let (mut found, now) = (locked(&self.found), Instant::now());
+            found.last_at = Some(now);
+            let is_due = found.logged_at.is_none_or(|at| now.duration_since(at) >= LOG_EVERY);
+            found.logged_at = if is_due { Some(now) } else { found.logged_at };
+            is_due
+        };
         (self.report)(&sentence);
-        let mut found = locked(&self.found);
-        found.last_at = Some(Instant::now());
-        if found.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-            found.logged_at = found.last_at;
+        if is_logged {
             tracing::warn!(code = "polling.table-locked", relation, blockers, "{sentence}");
         }
     }
@@ -123,7 +127,7 @@ async fn look(sql: &Sql, pid: i32) -> Result<Option<(String, String)>, Error> {
     let rows = sql.client.query_typed(SQL, &[(&pid, Type::INT4)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let (relation, blockers): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-    // Without any the wait has just ended.
+    // No process blocks it any more: the wait has just ended.
     Ok(Some((relation, blockers)).filter(|(_, blockers)| !blockers.is_empty()))
 }
 

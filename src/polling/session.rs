@@ -140,6 +140,7 @@ impl PollingSession {
         };
         let (turn, claim, fetch, abandoned, published, failed, noted, retaken, given_back) =
             prepared.map_err(failed)?;
+        lock_wait.end();
         let is_retyped = !has_types(&fetch, &statements.event);
         Ok(PollingSession {
             sql,

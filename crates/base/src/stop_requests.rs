@@ -10,9 +10,9 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRequest {
     First,
-    /// The first one once more.
+    /// A signal that belongs to the first request.
     Repeated,
-    /// The process is to stop at once.
+    /// Another request: the process is to stop at once.
     Second,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn search(
     if places.is_empty() {
         return report;
     }
-    // So it is known of which topics only other partitions are left.
+    // Routes with a known partition first: then it is known which topics have only other partitions left.
     let has_key = |route: &SearchRoute| route.key.as_ref().is_some_and(|key| !key.is_empty());
     places.sort_by_key(|(_, route)| route.partition.is_none() && !has_key(route));
     let scan = match topic_reader::uncommitted_scan(settings) {

@@ -85,7 +85,7 @@ fn absence(message: &str, columns: &[ColumnFacts]) -> String {
     let mut others = columns.iter().filter(|column| column.builtin_type.is_none());
     match others.find(|column| words().any(|word| word == column.name)) {
         Some(ColumnFacts { name, .. }) => format!(
-            "column {name} has a user-defined type, and a row filter may have none (an enum, a domain, a type of an extension)"
+            "column {name} has a user-defined type (an enum, a domain, a type of an extension), which a row filter may not use"
         ),
         None => message.to_owned(),
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::settings::{FileSettings, folder};
 use crate::base::error::{Exit, Fault};
-use crate::base::event::{Outbound, brief};
+use crate::base::event::{Outbound, subject};
 use crate::base::finding::Finding;
 use crate::base::text::quoted;
 use crate::sink::publish::{Disposition, ErrorRow, Failure};
@@ -44,7 +44,7 @@ fn failure(event: &Outbound<'_>, class: &str, reason: String, mend: &str) -> Fai
         known: true,
         key: event.key.map(Box::from),
         class: class.to_owned(),
-        subject: format!("event {}, topic {}", brief(event.id), brief(event.topic)),
+        subject: subject(event.id, event.topic),
         reason,
         mend: mend.to_owned(),
     }

@@ -179,17 +179,20 @@ fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
 /// A column without which no event can be made.
 fn column_needed(table: &TableFacts, outbox: &OutboxTable, name: &str) -> Fault {
     let keys = needed_by(outbox, name);
-    let use_ = if keys.len() == 1 { "needs" } else { "need" };
+    let verb = if keys.len() == 1 { "needs" } else { "need" };
     let shared = match keys.iter().any(|key| key.starts_with("route.")) {
         true => "; a key of [route] applies to each table whose section does not have it",
         false => "",
     };
-    let keys = keys.join(" and ");
     // The exchange is a key of the sink.
-    let section = if keys.starts_with("sink.") { "" } else { " of [[source.outbox]]" };
-    let keys_of = format!("{keys}{section}");
+    let place = |key: &String| match key.starts_with("sink.") {
+        true => key.clone(),
+        false => format!("{key} of [[source.outbox]]"),
+    };
+    let keys_of = keys.iter().map(place).collect::<Vec<_>>().join(" and ");
+    let keys = keys.join(" and ");
     let otherwise = format!("name a column that exists as {keys_of}{shared}");
-    column_missing(table, name, &format!("{keys} {use_}"), &keys_of, otherwise)
+    column_missing(table, name, &format!("{keys} {verb}"), &keys_of, otherwise)
 }
 
 /// The keys of the configuration that need a column.

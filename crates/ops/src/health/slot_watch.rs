@@ -286,8 +286,7 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     metrics.slot_lag_bytes.at(Point::Sent).set(read(facts.sent_lsn));
     metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(slot.confirmed_flush));
     metrics.slot_retained_wal_bytes.set(state.retained_bytes(slot).unwrap_or(0) as f64);
-    metrics.set_safe_wal(slot.safe_wal_size);
-    metrics.set_wal_status(slot.wal_status.as_deref().unwrap_or("lost"));
+    metrics.set_wal(slot.wal_status.as_deref().unwrap_or("lost"), slot.safe_wal_size);
     metrics.slot_active.set(i64::from(slot.active));
     let restart_age = ages.restart.observe(slot.restart_lsn, now);
     metrics.slot_restart_lsn_age_seconds.set(restart_age.as_secs_f64());

@@ -210,21 +210,15 @@ impl Metrics {
         }
     }
 
-    /// Raises the gauge of `status`, a value of `pg_replication_slots.wal_status`, lowers the rest. To a lost slot
-    /// no limit applies any more, so Postgres has none for [`Metrics::set_safe_wal`], which is called before.
-    pub fn set_wal_status(&self, status: &str) {
+    /// Shows `wal_status` and `safe_wal_size` of `pg_replication_slots`, where `None` is SQL NULL: of a slot
+    /// without a limit, or of a lost one, to which no limit applies any more.
+    pub fn set_wal(&self, status: &str, safe_bytes: Option<i64>) {
         let status = WalStatus::from_postgres(status);
-        if status == WalStatus::Lost {
-            self.slot_safe_wal_bytes.set(f64::NAN);
-        }
+        let without = if status == WalStatus::Lost { f64::NAN } else { f64::INFINITY };
+        self.slot_safe_wal_bytes.set(safe_bytes.map_or(without, |bytes| bytes as f64));
         for (value, gauge) in self.slot_wal_status.iter() {
             gauge.set(i64::from(value == status));
         }
-    }
-
-    /// `pg_replication_slots.safe_wal_size`; `None` is SQL NULL, which means there is no limit.
-    pub fn set_safe_wal(&self, safe_wal_bytes: Option<i64>) {
-        self.slot_safe_wal_bytes.set(safe_wal_bytes.map_or(f64::INFINITY, |bytes| bytes as f64));
     }
 
     /// Everything in Prometheus' text format, process figures read now.

@@ -43,7 +43,7 @@ fn all_series_exist_before_anything_happens() {
 fn a_halted_relay_shows_nothing_that_it_does_not_know() {
     for (status, is_lost) in [("reserved", 0), ("lost", 1)] {
         let metrics = Metrics::new();
-        metrics.set_wal_status(status);
+        metrics.set_wal(status, None);
         for gauge in [&metrics.slot_active, &metrics.connected, &metrics.in_flight_events] {
             gauge.set(1);
         }
@@ -69,7 +69,7 @@ fn exactly_one_wal_status_is_up_even_for_a_word_we_do_not_know() {
     for (word, expected) in
         [("extended", WalStatus::Extended), ("lost", WalStatus::Lost), ("new", WalStatus::Unknown)]
     {
-        metrics.set_wal_status(word);
+        metrics.set_wal(word, None);
         for (status, gauge) in metrics.slot_wal_status.iter() {
             assert_eq!(gauge.get(), i64::from(status == expected), "{word} {status:?}");
         }
@@ -79,13 +79,12 @@ fn exactly_one_wal_status_is_up_even_for_a_word_we_do_not_know() {
 #[test]
 fn a_slot_without_a_limit_is_infinitely_safe() {
     let metrics = Metrics::new();
-    metrics.set_safe_wal(None);
+    metrics.set_wal("reserved", None);
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes inf\n"));
-    metrics.set_safe_wal(Some(-5));
+    metrics.set_wal("unreserved", Some(-5));
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes -5\n"));
     // WHEN it is lost THEN Postgres has no figure for it
-    metrics.set_safe_wal(None);
-    metrics.set_wal_status("lost");
+    metrics.set_wal("lost", None);
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes NaN\n"));
 }
 
@@ -104,8 +103,7 @@ fn a_slot_that_is_not_read_shows_nothing_of_what_was_read_before() {
     metrics.slot_restart_lsn_age_seconds.set(2.0);
     metrics.slot_pinned_seconds.set(0.0);
     metrics.slot_active.set(1);
-    metrics.set_safe_wal(None);
-    metrics.set_wal_status("reserved");
+    metrics.set_wal("reserved", None);
     assert!(metrics.render().unwrap().contains("outbox_slot_retained_wal_bytes 1000000000\n"));
     // WHEN it is not read any more THEN it is as unknown as before the first reading
     metrics.set_slot_unknown();

@@ -65,8 +65,8 @@ struct Topic {
     changes: u32,
     /// The id that the cluster has given the topic; 0 until it is known.
     id: u128,
-    /// A connection was lost after events were sent and before the id was known: what comes behind an outage may
-    /// be another topic.
+    /// A broker could not be reached after the topic had confirmed events and before it was described: the
+    /// description may be that of another topic.
     is_in_doubt: bool,
 }
 
@@ -173,19 +173,24 @@ impl PartitionWarmup {
         waited
     }
 
-    /// Whether the topic was deleted and created again without a sign of that: its partitions know nothing of
-    /// this producer, which may take them for those of before.
+    /// Whether the topic may have been deleted and created again without a sign of that: its partitions know
+    /// nothing of this producer, which may take them for those of before.
     pub(super) fn is_another(&mut self, topic: TopicId, id: u128) -> bool {
-        let Some(topic) = self.topics.get_mut(topic).filter(|_| id != 0) else { return false };
-        let before = std::mem::replace(&mut topic.id, id);
+        let Some(topic) = self.topics.get_mut(topic) else { return false };
         let is_in_doubt = std::mem::take(&mut topic.is_in_doubt);
+        // Brokers that give no ids settle no doubt later either.
+        if id == 0 {
+            return false;
+        }
+        let before = std::mem::replace(&mut topic.id, id);
         before != id && (before != 0 || is_in_doubt)
     }
 
-    /// A connection to a broker was lost.
-    pub(super) fn connection_lost(&mut self) {
-        for topic in self.topics.iter_mut().filter(|topic| topic.id == 0) {
-            topic.is_in_doubt |= topic.unknown.under_way.is_some() || !topic.confirmed.is_empty();
+    /// A broker could not be reached. The client does not report that a connection has ended, only that none can
+    /// be made. An event that no partition has confirmed may still be the first one of another topic.
+    pub(super) fn broker_unreachable(&mut self) {
+        for topic in self.topics.iter_mut().filter(|it| it.id == 0 && it.count.is_none()) {
+            topic.is_in_doubt |= !topic.confirmed.is_empty();
         }
     }
 
@@ -241,8 +246,13 @@ impl PartitionWarmup {
         if topic.is_forgotten() {
             return Vec::new();
         }
-        // Its id stays: the next description may be that of another topic than the client has sent to.
-        let anew = Topic { changes: topic.changes + 1, id: topic.id, ..Topic::default() };
+        // Its id and the doubt stay: the next description may be that of another topic than the client has sent to.
+        let anew = Topic {
+            changes: topic.changes + 1,
+            id: topic.id,
+            is_in_doubt: topic.is_in_doubt,
+            ..Topic::default()
+        };
         let waited = std::mem::replace(topic, anew).take_waiting();
         for (sequence, partition) in under_way {
             self.under_way.insert(sequence, id);

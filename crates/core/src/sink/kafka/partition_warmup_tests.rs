@@ -256,20 +256,34 @@ fn a_topic_is_known_to_be_another_also_after_its_partitions_were_forgotten() {
     assert!(warmup.is_another(0, 4));
 }
 
+/// A topic to which one event was sent.
+fn sent_to() -> PartitionWarmup {
+    let mut warmup = PartitionWarmup::default();
+    assert_eq!(warmup.state(0, None), PartitionState::Idle);
+    warmup.sent_alone(0, None, Some(b"k"), 1);
+    warmup
+}
+
 #[test]
-fn a_topic_whose_id_comes_behind_a_lost_connection_may_be_another_one_than_was_sent_to() {
-    let described = |is_lost: bool, sends: bool| {
-        let mut warmup = PartitionWarmup::default();
-        assert_eq!(warmup.state(0, None), PartitionState::Idle);
-        if sends {
-            warmup.sent_alone(0, None, Some(b"k"), 1);
-        }
-        if is_lost {
-            warmup.connection_lost();
-        }
-        (warmup.is_another(0, 3), warmup.is_another(0, 3))
-    };
-    assert_eq!(described(true, true), (true, false));
-    assert_eq!(described(false, true), (false, false));
-    assert_eq!(described(true, false), (false, false));
+fn a_topic_that_has_confirmed_and_is_described_behind_an_outage_may_be_another_one() {
+    let mut warmup = sent_to();
+    warmup.answered(1, Some(0));
+    warmup.broker_unreachable();
+    // Its partitions may be forgotten meanwhile.
+    warmup.sent_alone(0, None, Some(b"k"), 2);
+    warmup.forget(0, std::iter::empty());
+    assert_eq!([warmup.is_another(0, 3), warmup.is_another(0, 3)], [true, false]);
+}
+
+#[test]
+fn a_topic_that_has_confirmed_nothing_or_has_no_id_is_not_in_doubt() {
+    let mut warmup = sent_to();
+    warmup.broker_unreachable();
+    assert!(!warmup.is_another(0, 3));
+    // Brokers that give no ids
+    let mut warmup = sent_to();
+    warmup.answered(1, Some(0));
+    warmup.broker_unreachable();
+    assert!(!warmup.is_another(0, 0));
+    assert!(!warmup.is_another(0, 3));
 }

@@ -261,12 +261,12 @@ impl<F: ProducerFactory> KafkaSink<F> {
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
         if answers.errors.iter().any(|(code, _)| *code == Code::BrokerTransportFailure) {
-            self.warmup.connection_lost();
+            self.warmup.broker_unreachable();
         }
         for TopicDescription { topic, partitions: count, id } in answers.topics {
             if self.warmup.is_another(topic, id) && !on(Mutant::KafkaTopicAnewTrusted) {
                 let name = self.normal.producer.topic_name(topic).unwrap_or_default();
-                let text = format!("topic {name} was deleted and created again");
+                let text = format!("topic {name} may have been deleted and created again");
                 self.ending.get_or_insert((SinkReport::Broken(text), now));
             }
             if self.warmup.has_fewer(topic, count) {

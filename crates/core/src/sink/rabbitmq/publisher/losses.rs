@@ -20,8 +20,8 @@ impl Publisher {
     pub(super) fn end_connection(&mut self, now: Instant) {
         let Connection::Open(open) = &mut self.connection else { return };
         let (losses, channels) = (std::mem::take(&mut open.losses), open.channels);
-        // There was no channel for the question that comes before the first event.
-        let asks_nothing =
+        // The only channel carries events; the question that comes before the first event needs another.
+        let cannot_ask =
             channels == 1 && !open.is_opening && self.unconfirmed.in_flight().next().is_none();
         if open.has_sent_doubtful {
             // The next connection sends others first, however long it takes to make one.
@@ -33,7 +33,7 @@ impl Publisher {
         for loss in losses {
             if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
                 // The limit is that of the user: a standby and commands log in with it, too.
-                self.limit_channels((channels / 2).max(1), &loss, asks_nothing, now);
+                self.limit_channels((channels / 2).max(1), &loss, cannot_ask, now);
             }
             if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
                 tracing::warn!(
@@ -65,12 +65,13 @@ impl Publisher {
         self.overdue = false;
         if let Some(loss) = unexplained {
             let reason = loss.interrupted(&self.address);
-            self.report_waiting(match asks_nothing && loss.is_over_channels() {
+            self.report_waiting(match cannot_ask && loss.is_over_channels() {
                 true => format!("{NOTHING_IS_PUBLISHED}: {reason}"),
                 false => reason,
             });
         }
-        self.connection = Connection::Away { connect_at: Some(now + self.ended.next_delay()) };
+        self.connection =
+            Connection::Away { connect_at: Some(now + self.end_backoff.next_delay()) };
     }
 
     /// Fails the messages over which the connection was closed, as far as they are known. Returns

@@ -90,14 +90,14 @@ pub struct Publisher {
     doubtful: BTreeSet<(Instant, Sequence)>,
     /// The one of them that is sent next.
     trying: Option<Sequence>,
-    /// Since when one of them waits, or when the last one was sent: there may always be something else.
+    /// Since when one of them waits; counted anew after one was sent, because there may always be something else.
     doubtful_since: Option<Instant>,
     /// When one of them was sent last while others had been without an answer for long, and the pause after it.
     doubtful_beside_unanswered: Option<(Instant, Duration)>,
-    /// The pause after a connection that was not made.
-    failed: Backoff,
-    /// The pause after one that has ended, which may have brought no answer.
-    ended: Backoff,
+    /// The pauses after attempts to connect that have failed; a connection makes them short again.
+    connect_backoff: Backoff,
+    /// The pauses after connections that have ended; only an answer to a publish makes them short again.
+    end_backoff: Backoff,
     connection: Connection,
     /// The channels belong to the connection, as the next two fields do.
     channels: PublishChannels,
@@ -124,7 +124,7 @@ impl Publisher {
     pub fn new(address: AmqpAddress, seed: u64) -> Publisher {
         let mut random = Random::new(seed);
         let mut backoff = || Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number());
-        let (failed, ended) = (backoff(), backoff());
+        let (connect_backoff, end_backoff) = (backoff(), backoff());
         let salt = random.salt();
         Publisher {
             address,
@@ -134,8 +134,8 @@ impl Publisher {
             trying: None,
             doubtful_since: None,
             doubtful_beside_unanswered: None,
-            failed,
-            ended,
+            connect_backoff,
+            end_backoff,
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::new(salt),
             exchanges: KnownExchanges::default(),
@@ -287,7 +287,7 @@ impl Publisher {
     fn begin_connection(&mut self, facts: ConnectionFacts, now: Instant) {
         // The host that is lost may stay away for a while: the next one is tried first.
         self.next_host = facts.host + 1;
-        self.failed.succeeded();
+        self.connect_backoff.succeeded();
         self.status.broker = facts.broker;
         self.status.limits.frame_bytes = facts.frame_bytes;
         facts.channels.iter().for_each(|number| self.channels.add(*number));
@@ -311,7 +311,8 @@ impl Publisher {
         } else {
             self.report_waiting(why);
         }
-        self.connection = Connection::Away { connect_at: Some(now + self.failed.next_delay()) };
+        self.connection =
+            Connection::Away { connect_at: Some(now + self.connect_backoff.next_delay()) };
     }
 
     /// Notes why the connection ends. Its end may be seen before its reasons have arrived, and each
@@ -473,7 +474,7 @@ impl Publisher {
         if outcomes.is_empty() {
             return;
         }
-        self.ended.succeeded();
+        self.end_backoff.succeeded();
         // A blocked broker still confirms what it has read already.
         if !self.status.is_blocked && !self.overdue {
             self.report_reachable();

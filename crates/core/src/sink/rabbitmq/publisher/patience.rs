@@ -14,7 +14,7 @@ use crate::sink::rabbitmq::port::AmqpPort;
 pub(super) const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// How long the broker may leave a question unanswered before that is reported.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The consequence of a limit that leaves one channel, on which nothing was sent.
+/// The consequence of a limit that leaves only one channel, before anything was sent.
 pub(super) const NOTHING_IS_PUBLISHED: &str =
     "nothing can be published, because no channel is left to ask whether an exchange exists";
 
@@ -43,10 +43,10 @@ impl Publisher {
         &mut self,
         channels: usize,
         loss: &ConnectionLoss,
-        asks_nothing: bool,
+        cannot_ask: bool,
         now: Instant,
     ) {
-        let consequence = match asks_nothing {
+        let consequence = match cannot_ask {
             true => NOTHING_IS_PUBLISHED,
             false => "events of more destinations than that wait for each other",
         };
