@@ -83,7 +83,9 @@ impl LockWait {
             let (mut found, now) = (locked(&self.found), Instant::now());
             found.last_at = Some(now);
             let is_due = found.logged_at.is_none_or(|at| now.duration_since(at) >= LOG_EVERY);
-            found.logged_at = if is_due { Some(now) } else { found.logged_at };
+            if is_due {
+                found.logged_at = Some(now);
+            }
             is_due
         };
         (self.report)(&sentence);

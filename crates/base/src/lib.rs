@@ -5,6 +5,7 @@ pub mod host;
 pub mod http;
 pub mod log;
 pub mod os_ffi;
+pub mod path;
 pub mod random;
 pub mod runtime;
 pub mod secret;

@@ -22,6 +22,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
 use crate::base::fingerprint::fingerprint;
 use crate::base::os_ffi::SharedWords;
+use crate::base::path::folder;
 
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
@@ -178,11 +179,6 @@ fn create(path: &Path) -> std::io::Result<File> {
         file.write_all_at(&vec![0; missing], found)?;
     }
     Ok(file)
-}
-
-fn folder(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 /// Opens the file as it is.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::settings::folder;
+use crate::base::path::folder;
 
 /// How long another process may hold the lock: a relay that is ending holds it for some moments, and
 /// so does a child process until it runs its own program.

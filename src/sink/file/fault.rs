@@ -3,10 +3,11 @@
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-use super::settings::{FileSettings, folder};
+use super::settings::FileSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, subject};
 use crate::base::finding::Finding;
+use crate::base::path::folder;
 use crate::base::text::quoted;
 use crate::sink::publish::{Disposition, ErrorRow, Failure};
 

@@ -1,6 +1,6 @@
 //! The `[sink.file]` section, typed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::settings::kind::FILLED;
@@ -45,9 +45,4 @@ impl SinkSettings for FileSettings {
     fn into_broker(self) -> Arc<dyn Broker> {
         Arc::new(self)
     }
-}
-
-/// The folder of a file.
-pub(super) fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -129,17 +129,14 @@ fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
         |name: &&String| name.split_once('.').is_some_and(|(_, bare)| bare == table.name);
     let meant = table.similar.iter().find(same_name).map(String::as_str);
     let meant = meant.or_else(|| nearest(&wanted, table.similar.iter().map(String::as_str)));
-    // Why `init` does not make it.
-    let left = match by {
-        ReadBy::Slot => table_sql(outbox).err(),
-        ReadBy::Polling => None,
+    // The command that creates it, or why `init` does not.
+    let made = match by {
+        ReadBy::Slot => table_sql(outbox).map(|_| "walrelay init"),
+        ReadBy::Polling => Ok("sql/polling.sql makes the shipped one, and so does walrelay init"),
     };
-    let make = match (by, &left) {
-        (_, Some(fault)) => fault.mend.as_str(),
-        (ReadBy::Slot, None) => "walrelay init",
-        (ReadBy::Polling, None) => {
-            "sql/polling.sql makes the shipped one, and so does walrelay init"
-        }
+    let make = match &made {
+        Ok(command) => command,
+        Err(fault) => fault.mend.as_str(),
     };
     let mend = match meant {
         Some(name) => format!(
@@ -150,9 +147,9 @@ fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
         }
         None => make.to_owned(),
     };
-    match left {
-        Some(fault) => Fault { mend, ..fault },
-        None => table_missing(wanted, mend),
+    match made {
+        Ok(_) => table_missing(wanted, mend),
+        Err(fault) => Fault { mend, ..fault },
     }
 }
 

@@ -19,7 +19,7 @@ pub const LETTER_BYTES_MIN: usize = 4_300;
 #[derive(Clone, Debug)]
 pub struct ToolArguments {
     pub brokers: String,
-    /// How many a new topic has.
+    /// The number of partitions of a new topic.
     pub partitions: i32,
 }
 
