@@ -9,6 +9,37 @@ use super::server::Server;
 use crate::broker::Record;
 use crate::process::ATTEMPTS_MAX;
 
+/// A relay may believe that an exchange is missing for so long after it was told, and may hear of it so
+/// much later.
+const BELIEVED_US: u64 = 1_000_000;
+const HEARD_WITHIN_US: u64 = 2_000_000;
+
+/// The last time when a relay was told that an exchange is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MissingTold {
+    until_us: u64,
+    /// The newest event that was committed until then.
+    newest: u64,
+}
+
+impl MissingTold {
+    pub(super) fn at(&mut self, now_us: u64) {
+        self.until_us = now_us + BELIEVED_US + HEARD_WITHIN_US;
+    }
+
+    pub(super) fn note(&mut self, newest: u64, now_us: u64) {
+        if now_us < self.until_us {
+            self.newest = newest;
+        }
+    }
+
+    /// An event that was committed later was tried when the relay had to ask again.
+    fn explains(&self, id: &str) -> bool {
+        let number = id.strip_prefix('e').and_then(|number| number.parse::<u64>().ok());
+        number.is_some_and(|number| number <= self.newest)
+    }
+}
+
 impl Server {
     /// The broker has refused an event.
     pub(super) fn refused(&mut self, id: &str) {
@@ -28,7 +59,7 @@ impl Server {
             return None;
         }
         // One refusal counts for others that were not sent.
-        let is_of_place = class == NO_EXCHANGE && !self.missed.is_empty()
+        let is_of_place = class == NO_EXCHANGE && self.missing_told[letter.by.0].explains(id)
             || class == close_class(ACCESS_REFUSED).0 && self.counts.forbidden > 0;
         if !is_of_place && !self.refused.contains(id) {
             return Some(format!("letter: {id} is given up ({class}), and was not refused"));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use walrelay_core::base::random::Random;
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
-use walrelay_core::sink::rabbitmq::exchanges::Existence;
 use walrelay_core::sink::rabbitmq::port::{AmqpEvent, ConnectionFacts};
 
 use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown};
 use super::counts::RabbitCounts;
+use super::letters::MissingTold;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
 use crate::world::RELAYS_MAX;
@@ -62,6 +62,8 @@ pub(crate) struct Round {
     pub(crate) now_us: u64,
     /// The time before which messages under way have arrived.
     pub(crate) late_us: u64,
+    /// The number of the event that was committed last.
+    pub(crate) newest: u64,
     pub(crate) is_away: bool,
     pub(crate) mood: Mood,
 }
@@ -81,7 +83,7 @@ pub(crate) struct Server {
     channels_max: usize,
     /// The channels of all connections of the user.
     pub(super) user_channels_max: usize,
-    hides_exchanges: bool,
+    pub(super) hides_exchanges: bool,
     /// Whether the processes of each relay stand still.
     frozen: Vec<bool>,
     /// How many messages the connections of each relay have written since they were taken out last.
@@ -97,6 +99,7 @@ pub(crate) struct Server {
     pub(super) forbidden: BTreeMap<((usize, u64), String), Forbidden>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
+    pub(super) missing_told: [MissingTold; RELAYS_MAX],
     /// How often each sink has heard that its connection was closed because the user had opened too
     /// many channels.
     over_channels: BTreeMap<(usize, u64), u64>,
@@ -150,6 +153,7 @@ impl Server {
             refused: BTreeSet::new(),
             forbidden: BTreeMap::new(),
             missed: BTreeSet::new(),
+            missing_told: Default::default(),
             over_channels: BTreeMap::new(),
             complaint: None,
             story: None,
@@ -370,8 +374,9 @@ impl Server {
     }
 
     pub(super) fn round(&mut self, round: Round) {
-        let Round { now_us, is_away, .. } = round;
+        let Round { now_us, newest, is_away, .. } = round;
         self.now_us = now_us;
+        self.missing_told.iter_mut().for_each(|told| told.note(newest, now_us));
         if !is_away {
             self.recover();
         }
@@ -504,13 +509,10 @@ impl Server {
                 self.block(id, now_us);
             }
             Frame::AskExchange(name) => {
-                let existence = match () {
-                    () if name.is_empty() => Existence::There,
-                    () if self.hides_exchanges => Existence::Hidden,
-                    () if self.missing_exchange.as_ref() == Some(&name) => Existence::Missing,
-                    () => Existence::There,
-                };
-                connection.tell(now_us, AmqpEvent::ExchangeAnswered(Ok(existence)));
+                let relay = connection.relay;
+                let answer = AmqpEvent::ExchangeAnswered(Ok(self.existence(&name, relay)));
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                connection.tell(now_us, answer);
             }
             Frame::OpenChannel => self.open_channel(id, now_us),
         }

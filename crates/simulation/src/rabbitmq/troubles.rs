@@ -1,6 +1,7 @@
 //! Troubles of the broker, and the acts of the world in them.
 
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
+use walrelay_core::sink::rabbitmq::exchanges::Existence;
 
 use super::connection::{Connection, Phase};
 use super::server::{Round, Server, Trouble};
@@ -28,6 +29,19 @@ impl Server {
     pub(crate) fn delete_exchange(&mut self, topic: &str) {
         self.missing_exchange = Some(format!("outbox.{topic}"));
         self.missed.insert(topic.to_owned());
+    }
+
+    /// The answer to a relay's question for an exchange.
+    pub(super) fn existence(&mut self, exchange: &str, relay: usize) -> Existence {
+        match () {
+            () if exchange.is_empty() => Existence::There,
+            () if self.hides_exchanges => Existence::Hidden,
+            () if self.missing_exchange.as_deref() == Some(exchange) => {
+                self.missing_told[relay].at(self.now_us);
+                Existence::Missing
+            }
+            () => Existence::There,
+        }
     }
 
     /// A relay has heard that messages for this topic are refused, and their next attempts may be far, or

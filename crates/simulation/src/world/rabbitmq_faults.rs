@@ -45,7 +45,8 @@ impl World {
         let mut broker = locked(&self.broker);
         broker.rabbitmq.draw_from(seed);
         let (is_away, sent) = (broker.is_away, broker.sent);
-        broker.rabbitmq_round(Round { now_us, late_us, is_away, mood });
+        let newest = self.report.events;
+        broker.rabbitmq_round(Round { now_us, late_us, newest, is_away, mood });
         let explained = broker.rabbitmq.take_explained();
         self.report.rabbitmq = broker.rabbitmq.counts();
         let complaint = broker.rabbitmq.take_complaint();
