@@ -32,7 +32,8 @@ fn scenario_of(mutant: Mutant) -> Option<Scenario> {
         KafkaAnyPartition | KafkaStoredBefore | KafkaTopicAnewTrusted | KafkaUnderWayForgotten => {
             Some(Scenario::KafkaTroubles)
         }
-        RabbitDoubtfulFirst => Some(Scenario::RabbitTroubles),
+        RabbitDoubtfulFirst | RabbitMissingForEver => Some(Scenario::RabbitTroubles),
+        RabbitUnansweredForgotten => Some(Scenario::ClosesBesideSilence),
         _ => None,
     }
 }

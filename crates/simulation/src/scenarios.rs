@@ -93,6 +93,8 @@ pub enum Scenario {
     KafkaTroubles,
     /// Faults of RabbitMQ in any order, one soon after the other.
     RabbitTroubles,
+    /// A queue of RabbitMQ does not answer, and channels are closed over messages to others.
+    ClosesBesideSilence,
 }
 
 /// When a step of a script is made, counted from the one before it.
@@ -271,6 +273,7 @@ impl Scenario {
             Scenario::SlotSetBack => script.slot_set_back(&mut stage),
             Scenario::KafkaTroubles => script.kafka_troubles(&mut stage),
             Scenario::RabbitTroubles => script.rabbit_troubles(&mut stage),
+            Scenario::ClosesBesideSilence => script.closes_beside_silence(&mut stage),
         }
         Play { steps: script.steps, stage }
     }

@@ -12,7 +12,7 @@ use crate::process::ATTEMPTS_MAX;
 /// A relay may believe that an exchange is missing for so long after it was told, and may hear of it so
 /// much later.
 const BELIEVED_US: u64 = 1_000_000;
-const HEARD_WITHIN_US: u64 = 2_000_000;
+const HEARD_WITHIN_US: u64 = 8_000_000;
 
 /// The last time when a relay was told that an exchange is missing.
 #[derive(Clone, Copy, Debug, Default)]

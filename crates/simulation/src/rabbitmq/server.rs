@@ -80,7 +80,7 @@ pub(crate) struct Server {
     /// The reason for which it takes no messages.
     pub(super) alarm: Option<&'static str>,
     pub(super) refuses_logins: bool,
-    channels_max: usize,
+    pub(super) channels_max: usize,
     /// The channels of all connections of the user.
     pub(super) user_channels_max: usize,
     pub(super) hides_exchanges: bool,

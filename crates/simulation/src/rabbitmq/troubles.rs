@@ -71,10 +71,13 @@ impl Server {
         self.alarm.is_none() && !self.refuses_logins && !own.any(is_bad)
     }
 
-    /// How many channels this relay has.
-    pub(crate) fn channels_of(&self, relay: usize) -> usize {
+    /// Whether this relay cannot have a channel for each destination.
+    pub(crate) fn shares_channels(&self, relay: usize) -> bool {
+        let destinations = self.queues.len();
         let own = self.connections.values().filter(|it| it.relay == relay && !it.is_left);
-        own.map(|it| it.channels.len()).max().unwrap_or_default()
+        let channels = own.map(|it| it.channels.len()).max().unwrap_or_default();
+        let is_limited = self.channels_max < destinations || self.counts.channels_refused > 0;
+        channels < destinations && is_limited
     }
 
     /// A channel holds this message behind one for a silent queue.

@@ -93,6 +93,19 @@ impl Script<'_> {
         self.at_once(Act::Mend);
     }
 
+    pub(super) fn closes_beside_silence(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Rabbitmq));
+        (stage.is_calm, stage.poison) = (true, Some(16));
+        stage.begins_at = self.below(60);
+        self.commits(12);
+        self.after_rounds(10, Act::Last(FaultKind::SilentTopic));
+        self.commits(20);
+        self.after_rounds(20, Act::Slow(600));
+        let rounds = 250 + self.below(250);
+        self.then(Until::Rounds(rounds), Act::Slow(0));
+        self.at_once(Act::Mend);
+    }
+
     /// Faults of these kinds, while transactions are committed.
     fn troubles(&mut self, stage: &mut Stage, sink: SinkKind, kinds: &[FaultKind]) {
         (stage.relays, stage.sink) = (Some(1), Some(sink));

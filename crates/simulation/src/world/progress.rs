@@ -12,6 +12,7 @@ use walrelay_core::health::IntakeHold;
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.
 const WAITS_US: u64 = 12_000_000;
+const WAITS_FOR_SILENT_US: u64 = 30_000_000;
 const WAITS_ROUNDS: u64 = 60;
 /// Not every round looks.
 const EVERY: u64 = 16;
@@ -69,12 +70,19 @@ impl World {
             standing.unwrap_or(Standing { event, since_us: now_us, since_round: round, happened });
         self.standing = Some(standing);
         let waited_us = now_us - standing.since_us;
-        if waited_us > WAITS_US && round - standing.since_round > WAITS_ROUNDS {
+        if waited_us > self.waits_us() && round - standing.since_round > WAITS_ROUNDS {
             let waited_ms = waited_us / 1_000;
             self.violate(format!(
                 "progress: event {event} waits for {waited_ms} ms with nothing in its way"
             ));
         }
+    }
+
+    /// What may have closed a channel is sent alone, also to a silent queue, and others wait meanwhile.
+    fn waits_us(&self) -> u64 {
+        let is_alone = self.report.rabbitmq.closed > 0;
+        let is_silent = locked(&self.broker).rabbitmq.has_silent_queue();
+        if is_alone && is_silent { WAITS_FOR_SILENT_US } else { WAITS_US }
     }
 
     fn session_pid(&self) -> u64 {
@@ -133,10 +141,8 @@ impl World {
     /// destination that is silent.
     fn waiting_event(&self, relay: usize) -> Option<u64> {
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        // Where there are fewer channels, destinations share them. What may have closed one is sent alone,
-        // also to a silent queue.
-        let is_shared = broker.rabbitmq.channels_of(relay) < TOPICS.len() + 1;
-        if broker.rabbitmq.has_silent_queue() && (is_shared || self.report.rabbitmq.closed > 0) {
+        // Where there can be no more channels, destinations share them.
+        if broker.rabbitmq.has_silent_queue() && broker.rabbitmq.shares_channels(relay) {
             return None;
         }
         let confirmed = postgres.slot.as_ref()?.confirmed;

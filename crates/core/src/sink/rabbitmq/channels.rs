@@ -129,7 +129,7 @@ impl PublishChannels {
     ) -> Option<u16> {
         let destination = self.destination(message);
         let Some(index) = self.channel_for(destination, now) else {
-            self.waiting.entry(destination).or_default().messages.insert(sequence);
+            self.wait(sequence, message);
             return None;
         };
         let channel = &mut self.channels[index];
@@ -142,6 +142,12 @@ impl PublishChannels {
         Some(channel.number)
     }
 
+    /// Lets the message wait until [`PublishChannels::release`] returns it: once its destination has answered.
+    pub(super) fn wait(&mut self, sequence: Sequence, message: &AmqpMessage) {
+        let destination = self.destination(message);
+        self.waiting.entry(destination).or_default().messages.insert(sequence);
+    }
+
     /// Notes that the connection has taken so many more of the messages.
     pub(super) fn note_written(&mut self, count: usize, now: Instant) {
         for index in self.unwritten.drain(..count.min(self.unwritten.len())) {
@@ -150,7 +156,7 @@ impl PublishChannels {
     }
 
     fn destination(&self, message: &AmqpMessage) -> Destination {
-        self.salt.hash_one((message.exchange(), message.routing_key()))
+        self.salt.hash_one(message.destination())
     }
 
     fn channel_for(&mut self, destination: Destination, now: Instant) -> Option<usize> {

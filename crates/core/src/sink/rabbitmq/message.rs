@@ -190,6 +190,11 @@ impl AmqpMessage {
         self.name(ROUTING_KEY).unwrap_or_default()
     }
 
+    /// Exchange and routing key.
+    pub fn destination(&self) -> (&str, &str) {
+        (self.exchange(), self.routing_key())
+    }
+
     /// The event id.
     pub fn id(&self) -> &str {
         self.name(ID).unwrap_or_default()

@@ -439,6 +439,11 @@ impl Publisher {
                     continue;
                 }
             }
+            if self.unconfirmed.is_suspect(sequence) && self.is_silent(&message) {
+                self.channels.wait(sequence, &message);
+                self.unconfirmed.set_aside(sequence);
+                continue;
+            }
             match self.exchanges.exists(message.exchange(), now) {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
@@ -465,6 +470,13 @@ impl Publisher {
                 }
             }
         }
+    }
+
+    /// Whether a message for the same destination has been without an answer for long. Another one would
+    /// have none either, and what is sent alone holds up all others until then.
+    fn is_silent(&self, message: &AmqpMessage) -> bool {
+        let mut unanswered = self.unconfirmed.unanswered_items();
+        unanswered.any(|it| it.destination() == message.destination())
     }
 
     /// The broker has answered publishes: it has confirmed, refused or returned them.

@@ -97,7 +97,7 @@ impl Publisher {
         let is_old = |at| now.saturating_duration_since(at) >= UNANSWERED_AFTER;
         let oldest = self.channels.oldest().filter(|(.., written_at)| flows && is_old(*written_at));
         self.status.unanswered = oldest.map(|(sequence, message, _)| {
-            let (exchange, routing_key) = (message.exchange(), message.routing_key());
+            let (exchange, routing_key) = message.destination();
             (sequence, format!("routing key {routing_key} of exchange {exchange}"))
         });
     }

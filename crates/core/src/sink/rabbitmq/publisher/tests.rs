@@ -396,6 +396,33 @@ fn only_an_answer_to_a_later_question_lets_go_of_what_is_unanswered() {
 }
 
 #[test]
+fn what_is_sent_alone_waits_behind_a_message_of_its_queue_that_has_no_answer() {
+    // GIVEN events that are sent alone because the channel was closed over one of them
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1, 2, 3]);
+    fixture.publisher.publish(4, empty_message("e", "other", "4"));
+    fixture.advance();
+    fixture.sent();
+    fixture.close(406, "PRECONDITION_FAILED - invalid expiration");
+    fixture.now = fixture.publisher.wake_at().unwrap();
+    fixture.advance();
+    fixture.connect(&[CHANNEL, 2], 2);
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    assert_eq!(fixture.sent(), ["1"]);
+    // WHEN the first has no answer THEN the next goes to another queue
+    fixture.publisher.unconfirmed.unanswered(1);
+    fixture.advance();
+    assert_eq!(fixture.sent(), ["4"]);
+    let confirm = Answer::Confirm { tag: 1, multiple: false, acked: true };
+    fixture.handle(AmqpEvent::Answers(vec![(2, confirm)]));
+    assert!(fixture.publisher.reports().contains(&SinkReport::Confirmed(4)));
+    assert!(fixture.sent().is_empty());
+    // WHEN the queue answers THEN those that have waited for it are sent
+    assert_eq!(fixture.confirm(1), [SinkReport::Confirmed(1)]);
+    assert_eq!(fixture.sent(), ["2", "3"]);
+}
+
+#[test]
 fn what_waits_for_the_socket_is_not_unanswered() {
     let mut fixture = Fixture::connected();
     fixture.port.is_full = true;
