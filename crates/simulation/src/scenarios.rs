@@ -273,7 +273,7 @@ impl Scenario {
             Scenario::SlotSetBack => script.slot_set_back(&mut stage),
             Scenario::KafkaTroubles => script.kafka_troubles(&mut stage),
             Scenario::RabbitTroubles => script.rabbit_troubles(&mut stage),
-            Scenario::ClosesBesideSilence => script.closes_beside_silence(&mut stage),
+            Scenario::ClosesBesideSilence => script.close_beside_silence(&mut stage),
         }
         Play { steps: script.steps, stage }
     }

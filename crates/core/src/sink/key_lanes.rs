@@ -369,7 +369,7 @@ impl<T: LaneItem> KeyLanes<T> {
         self.ready.is_empty() && self.in_flight.len() == self.unanswered.len()
     }
 
-    /// What is in flight and was left without an answer for long.
+    /// The items in flight that were left without an answer for long.
     pub fn unanswered_items(&self) -> impl Iterator<Item = &T> {
         self.unanswered.iter().filter_map(|sequence| self.item(*sequence))
     }

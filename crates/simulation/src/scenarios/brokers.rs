@@ -93,7 +93,7 @@ impl Script<'_> {
         self.at_once(Act::Mend);
     }
 
-    pub(super) fn closes_beside_silence(&mut self, stage: &mut Stage) {
+    pub(super) fn close_beside_silence(&mut self, stage: &mut Stage) {
         (stage.relays, stage.sink) = (Some(1), Some(SinkKind::Rabbitmq));
         (stage.is_calm, stage.poison) = (true, Some(16));
         stage.begins_at = self.below(60);

@@ -70,7 +70,7 @@ impl World {
             standing.unwrap_or(Standing { event, since_us: now_us, since_round: round, happened });
         self.standing = Some(standing);
         let waited_us = now_us - standing.since_us;
-        if waited_us > self.waits_us() && round - standing.since_round > WAITS_ROUNDS {
+        if waited_us > self.longest_wait_us() && round - standing.since_round > WAITS_ROUNDS {
             let waited_ms = waited_us / 1_000;
             self.violate(format!(
                 "progress: event {event} waits for {waited_ms} ms with nothing in its way"
@@ -78,8 +78,8 @@ impl World {
         }
     }
 
-    /// What may have closed a channel is sent alone, also to a silent queue, and others wait meanwhile.
-    fn waits_us(&self) -> u64 {
+    /// Messages that may have closed a channel are sent alone, also to a silent queue, and others wait meanwhile.
+    fn longest_wait_us(&self) -> u64 {
         let is_alone = self.report.rabbitmq.closed > 0;
         let is_silent = locked(&self.broker).rabbitmq.has_silent_queue();
         if is_alone && is_silent { WAITS_FOR_SILENT_US } else { WAITS_US }
