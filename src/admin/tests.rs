@@ -264,7 +264,7 @@ fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readines
     // WHEN three events are not confirmed for 6 s
     stage.recorder.pass(&Pass { in_flight_events: 3, ..streaming() }, 1_000);
     stage.now_ms.store(6_001, Ordering::Relaxed);
-    let text = "the broker has confirmed none of 3 events for 6 s";
+    let text = "the broker has not confirmed 3 events for 6 s";
     let status = get_json(stage.addr, "/status");
     assert_eq!(status["state"], "blocked");
     assert_eq!(status["since"], "2025-11-25T01:00:06.001000Z");
@@ -312,6 +312,7 @@ fn an_address_that_a_relay_has_is_that_of_the_configured_one_only_if_both_have_o
         };
         let own = inspected("relay", slot.is_none());
         assert!(own.is_warning() && own.text.contains(&format!("a {told} runs")), "{own:?}");
+        assert!(own.text.contains("if that is a relay of another database"), "{own:?}");
         for other in [inspected("other", slot.is_none()), inspected("relay", slot.is_some())] {
             let fault = other.fault.expect("it is the address of another relay");
             assert!(fault.what.ends_with(&format!("the {told} listens there")), "{fault}");

@@ -19,6 +19,11 @@ use crate::source::sql;
 const DEFAULT: &str = "";
 const DEFAULT_COLUMNS: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
 
+/// The name in the statement of Eventuate's table with ids of the database, whose column `id` is empty.
+const DATABASE_IDS: &str = "eventuate with dbid";
+const DATABASE_IDS_COLUMNS: [&str; 7] =
+    ["dbid", "id", "destination", "headers", "payload", "published", "creation_time"];
+
 /// The name in the statement of a table that may be an outbox of one's own, by the columns beside its id.
 const LIKELY: &str = "likely";
 const LIKELY_COLUMNS: [&str; 4] = ["payload", "topic", "event_type", "aggregate_id"];
@@ -40,6 +45,8 @@ pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<E
 fn wanted() -> Vec<WantedColumns> {
     let owned = |columns: &[&str]| columns.iter().map(|name| (*name).to_owned()).collect();
     let default = WantedColumns { name: DEFAULT.to_owned(), columns: owned(&DEFAULT_COLUMNS) };
+    let database_ids =
+        WantedColumns { name: DATABASE_IDS.to_owned(), columns: owned(&DATABASE_IDS_COLUMNS) };
     let known = LIBRARIES.iter().map(|library| WantedColumns {
         name: library.name.to_owned(),
         columns: library_signature(library).columns,
@@ -51,7 +58,7 @@ fn wanted() -> Vec<WantedColumns> {
     let likely = LIKELY_COLUMNS
         .iter()
         .map(|column| WantedColumns { name: LIKELY.to_owned(), columns: owned(&["id", column]) });
-    [default].into_iter().chain(known).chain(unfit).chain(likely).collect()
+    [default, database_ids].into_iter().chain(known).chain(unfit).chain(likely).collect()
 }
 
 fn sections(found: &[FoundTable], database: &str) -> String {
@@ -69,6 +76,14 @@ fn sections(found: &[FoundTable], database: &str) -> String {
         text += &format!("# Tables with some columns of an outbox: {}\n", escaped(&names));
     }
     text
+}
+
+/// The library of a kind of table, and the line that its section needs.
+fn library_and_columns(kind: &str) -> (&str, &'static str) {
+    match kind {
+        DATABASE_IDS => ("eventuate", "columns = { id = \"dbid\", order = \"dbid\" }\n"),
+        library => (library, ""),
+    }
 }
 
 /// How a configuration can name a table.
@@ -90,6 +105,7 @@ fn verdict(FoundTable { schema, table, name }: &FoundTable) -> Verdict {
     if !is_plain(schema) || !is_plain(table) {
         return Verdict::BadName;
     }
+    let (name, _) = library_and_columns(name);
     if let Some(unfit) = UNFIT_TABLES.iter().find(|unfit| unfit.library == name) {
         return Verdict::Unfit(unfit.why);
     }
@@ -99,6 +115,7 @@ fn verdict(FoundTable { schema, table, name }: &FoundTable) -> Verdict {
 
 fn section(found: &FoundTable) -> String {
     let FoundTable { schema, table, name } = found;
+    let (name, columns) = library_and_columns(name);
     let shown = format!("{schema}.{table}");
     let (library, note) = match verdict(found) {
         Verdict::BadName => {
@@ -116,7 +133,7 @@ fn section(found: &FoundTable) -> String {
     let note = note.map_or_else(String::new, |note| format!("# {note}\n"));
     let table = toml::Value::String(shown.clone());
     format!(
-        "# {shown} has the columns of {whose}.\n{note}[[source.outbox]]\n{key}table = {table}\n"
+        "# {shown} has the columns of {whose}.\n{note}[[source.outbox]]\n{key}table = {table}\n{columns}"
     )
 }
 
@@ -127,7 +144,7 @@ fn value(found: &FoundTable) -> Value {
         Verdict::Unfit(why) => (Some(why), None),
         Verdict::Fit { note, .. } => (None, note),
     };
-    let library = Some(name).filter(|name| *name != DEFAULT);
+    let library = Some(library_and_columns(name).0).filter(|name| *name != DEFAULT);
     json!({ "schema": schema, "table": table, "library": library, "unfit": why, "note": note })
 }
 

@@ -59,3 +59,18 @@ table = \"public.watermill_orders\"
     assert!(values[3]["unfit"].as_str().unwrap().contains("binary form"), "{values:?}");
     assert!(values[4]["unfit"].is_string(), "{values:?}");
 }
+
+#[test]
+fn the_section_of_eventuates_table_with_database_ids_names_their_column() {
+    // GIVEN the columns by which this table is recognised: those of the library, and dbid
+    let wanted = wanted();
+    let columns = |name: &str| &wanted.iter().find(|kind| kind.name == name).unwrap().columns;
+    let (with_ids, plain) = (columns(DATABASE_IDS), columns("eventuate"));
+    assert!(with_ids.contains(&"dbid".to_owned()) && with_ids.len() == plain.len() + 1);
+    assert!(plain.iter().all(|column| with_ids.contains(column)));
+    // THEN its section is that of the library, with the columns
+    let with_ids = found("eventuate", "message", DATABASE_IDS);
+    let plain = section(&found("eventuate", "message", "eventuate"));
+    assert_eq!(section(&with_ids), plain + "columns = { id = \"dbid\", order = \"dbid\" }\n");
+    assert_eq!(value(&with_ids)["library"], "eventuate");
+}

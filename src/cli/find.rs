@@ -64,8 +64,12 @@ fn requests(args: &FindArgs) -> Result<Vec<FindRequest>, Vec<Fault>> {
     let now = unix_now_us();
     let requests = texts.iter().map(|text| FindRequest::parse(text, within, now));
     requests.collect::<Result<_, _>>().map_err(|mut faults: Vec<Fault>| {
-        for fault in faults.iter_mut().filter(|fault| fault.place != "id") {
-            fault.place.insert_str(0, "--");
+        for fault in &mut faults {
+            if fault.place != "id" {
+                fault.place.insert_str(0, "--");
+            } else if ids.is_empty() {
+                fault.mend = "walrelay find ID, or --key KEY".to_owned();
+            }
         }
         faults
     })

@@ -1,4 +1,17 @@
+use clap::Parser as _;
+
 use super::*;
+use crate::cli::args::{Args, Command};
+
+#[test]
+fn without_an_id_and_a_key_the_help_names_both() {
+    let Command::Find(args) = Args::try_parse_from(["walrelay", "find"]).unwrap().command else {
+        panic!("no find");
+    };
+    let fault = requests(&args).unwrap_err().remove(0);
+    assert_eq!((fault.code, fault.exit), ("find.bad-request", Exit::Usage));
+    assert_eq!(fault.mend, "walrelay find ID, or --key KEY");
+}
 
 #[test]
 fn nothing_that_is_found_is_said_with_what_was_searched() {

@@ -21,12 +21,16 @@ use crate::doctor::{polled_table, source as source_doctor};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::polled_outbox;
+use crate::source::doctor::publication::refused_filter;
 use crate::source::emit;
 use crate::source::facts::{self, RoleFacts, SourceFacts};
 use crate::source::faults::{message_of, query_fault, slot_missing, table_problem};
 use crate::source::init::{self, InitStep};
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
+
+/// The help beside that of one step.
+const REST: &str = "walrelay init --sql prints all that is missing";
 
 /// The shipped table.
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
@@ -229,10 +233,10 @@ async fn source(config: &Config, wanted: Wanted<'_>, mode: Mode) -> Result<InitR
     // The slot is last. It alone may take longer than the time limits of the role.
     let slot_at = steps.iter().position(InitStep::makes_slot).unwrap_or(steps.len());
     let (others, slot) = steps.split_at(slot_at);
-    init::run(&client, others, |step| mode.step(step)).await?;
+    init::run(&client, others, |step| mode.step(step), REST).await?;
     if !slot.is_empty() {
-        slow::without_limit(settings, &client, init::run(&client, slot, |step| mode.step(step)))
-            .await?;
+        let made = init::run(&client, slot, |step| mode.step(step), REST);
+        slow::without_limit(settings, &client, made).await?;
     }
     report.failed = source_doctor::report(&client, settings).await?.findings;
     // A step has judged the role of the relay; that of this login need not replicate.
@@ -250,8 +254,10 @@ async fn planned(
     wanted: Wanted<'_>,
 ) -> Result<Vec<InitStep>, Fault> {
     let report = source_doctor::report(client, settings).await?;
-    if let Some(fault) = faults(&report.findings).find(|fault| HOPELESS.contains(&fault.code)) {
-        return Err(fault.clone());
+    let hopeless = faults(&report.findings).find(|fault| HOPELESS.contains(&fault.code)).cloned();
+    let refused = || report.facts.published.tables.iter().find_map(refused_filter);
+    if let Some(fault) = hopeless.or_else(refused) {
+        return Err(fault);
     }
     let relay = relay_role(client, &report.facts, wanted.role).await?;
     let emit = emit::missing(client, settings, wanted.emit).await?;

@@ -91,12 +91,19 @@ async fn list(
     }
     let count = printer.count;
     if count == 0 && is_text {
-        print_line(&format!("no row is {status}"));
+        print_line(&empty_list(status, &which));
     }
     if is_cut {
         print_note(&format!("only the first {count} rows are listed (--limit)"));
     }
     Ok(Exit::Done)
+}
+
+/// The line that stands for a list without rows.
+fn empty_list(status: &str, which: &RowFilter) -> String {
+    let is_filtered = !which.ids.is_empty() || which.key.is_some();
+    let row = if is_filtered { "row with the given ids or key" } else { "row" };
+    format!("no {row} is {status}")
 }
 
 /// A table is for people.
@@ -353,7 +360,7 @@ async fn make_publication(
             super::init::print_step(step);
         }
     };
-    init::run(client, &steps, print).await?;
+    init::run(client, &steps, print, "then run walrelay outbox handover again").await?;
     let left = source_doctor::report(client, source).await?.findings;
     match faults(&left).find(|fault| fault.code != "slot.missing") {
         Some(fault) => Err(fault.clone()),

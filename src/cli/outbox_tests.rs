@@ -21,6 +21,18 @@ fn the_next_steps_of_a_handover_name_only_the_keys_that_are_not_set() {
 }
 
 #[test]
+fn an_empty_list_says_whether_rows_were_selected() {
+    let told = |ids: &[&str], key: Option<&str>| {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        empty_list("failed", &RowFilter { ids, key: key.map(str::to_owned) })
+    };
+    assert_eq!(told(&[], None), "no row is failed");
+    for told in [told(&["7"], None), told(&[], Some("k"))] {
+        assert_eq!(told, "no row with the given ids or key is failed");
+    }
+}
+
+#[test]
 fn a_retry_says_what_becomes_of_a_row_whose_key_is_parked() {
     let told = |count, dry_run, on_dead_letter| {
         let RetryText { line, notes } = RetryText::of(count, dry_run, on_dead_letter);

@@ -27,7 +27,7 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
             "walrelay outbox handover makes the slot and divides the rows",
         ));
     }
-    match action {
+    let outcome = match action {
         SlotAction::Create { failover, dry_run, output, .. } => {
             create(config, *failover, dry_run.dry_run, output.format()).await
         }
@@ -35,6 +35,16 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
             drop(config, *yes, dry_run.dry_run, output.format()).await
         }
         SlotAction::Show { output, .. } => show(config, output.format()).await,
+    };
+    outcome.map_err(|fault| if action.name().is_some() { of_argument(fault) } else { fault })
+}
+
+/// The fault of a slot that was named as an argument: `init` and `create` would make that of the configuration.
+fn of_argument(fault: Fault) -> Fault {
+    const MEND: &str = "to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;";
+    match fault.code {
+        "slot.missing" => Fault { place: "NAME".to_owned(), mend: MEND.to_owned(), ..fault },
+        _ => fault,
     }
 }
 
@@ -118,3 +128,7 @@ fn not_handed_over(name: &str) -> Fault {
         "walrelay outbox handover makes it, and moves the table to it",
     )
 }
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

@@ -64,6 +64,14 @@ fn an_option_stands_only_where_it_acts() {
 }
 
 #[test]
+fn a_list_of_rows_is_not_limited_to_none() {
+    let parsed = |limit: u32| {
+        Args::try_parse_from(["walrelay", "outbox", "list", "--limit", &limit.to_string()])
+    };
+    assert!(parsed(0).is_err() && parsed(1).is_ok() && parsed(u32::MAX).is_ok());
+}
+
+#[test]
 fn a_slot_is_named_as_an_argument() {
     for action in ["create", "drop", "show"] {
         let request = parse(&format!("walrelay slot {action} other")).request();

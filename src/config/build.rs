@@ -82,6 +82,13 @@ pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
     if !visit.effective.settings.contains_key(&path) {
         return None;
     }
+    // In a connection string of keywords, a line end is a blank.
+    let is_url = url.expose().trim_start().starts_with("postgres");
+    if is_url && url.expose().contains(['\n', '\r']) {
+        let mend = "write it on one line, with at most one line end after it";
+        visit.refuse(&path, "config.bad-value", "the URL has more than one line", mend);
+        return None;
+    }
     let env = |name: &str| visit.tree.variables.get(name).cloned();
     match conninfo::parse(url.expose(), &env) {
         Ok(mut info) => {
@@ -118,6 +125,7 @@ fn sink(file: &mut ConfigFile, visit: &mut Visit) -> Option<Arc<dyn Broker>> {
         window_events_max: file.delivery.window_events_max,
         window_bytes_max: file.delivery.window_bytes_max,
         dead_letters: &file.dead_letter.address,
+        state_file: file.delivery.state_file.as_deref(),
     };
     let invalid = match configure(&surroundings) {
         Ok(broker) => return Some(broker),

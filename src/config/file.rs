@@ -104,7 +104,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
         DeValue::Table(table) => {
             let mut fields = table.iter().map(|(name, value)| (&**name.get_ref(), value.get_ref()));
             match (fields.next(), fields.next()) {
-                (Some(("env", DeValue::String(name))), None) => {
+                (Some(("env", DeValue::String(name))), None) if !name.is_empty() => {
                     let value = tree.variables.get(&**name).cloned();
                     let unset = BadValue {
                         what: format!("environment variable {name} is not set"),
@@ -114,7 +114,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
                     let secret = value.map(Secret::new).ok_or(unset);
                     Raw::Reference(Box::new(move || secret.clone()))
                 }
-                (Some(("file", DeValue::String(path))), None) => {
+                (Some(("file", DeValue::String(path))), None) if !path.is_empty() => {
                     let path = PathBuf::from(&**path);
                     Raw::Reference(Box::new(move || secret::read_file(&path)))
                 }
@@ -130,19 +130,24 @@ fn unknown_key(path: &Path, origin: &Origin) -> Problem {
     if let Some(problem) = known.or_else(|| missing::of_sink(&written, origin)) {
         return problem;
     }
-    let (section, name) = (path.parent(), path.name());
-    let names = names(&section);
+    let mend = suggestion(&path.parent(), path.name(), str::to_owned);
+    Problem::new(origin, "config.unknown-key", format!("unknown key `{written}`"), mend)
+}
+
+/// Names the key that is meant by an unknown name in a section, or else all keys of the section.
+/// `spell` writes a name of this section.
+pub(crate) fn suggestion(section: &Path, name: &str, spell: impl Fn(&str) -> String) -> String {
+    let names = names(section);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path.clone());
-    let near = || nearest(name, names.iter().copied()).map(str::to_owned);
+    let near = || nearest(name, names.iter().copied()).map(&spell);
     // At the top, a key that is one of a section is meant rather than a section of a similar name.
     let meant =
         if section.is_root() { elsewhere().or_else(near) } else { near().or_else(elsewhere) };
-    let mend = match meant {
+    match meant {
         Some(near) => format!("did you mean `{near}`?"),
         None if section.is_root() => format!("the file knows: {}", names.join(", ")),
         None => format!("[{}] knows: {}", section.header(), names.join(", ")),
-    };
-    Problem::new(origin, "config.unknown-key", format!("unknown key `{written}`"), mend)
+    }
 }
 
 #[cfg(test)]

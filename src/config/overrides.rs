@@ -3,9 +3,11 @@
 //! without `__` is one only if it becomes a key with `__` for `_`: Kubernetes sets `WALRELAY_PORT`
 //! and the like in every pod beside a Service named `walrelay`. Errors never quote a value.
 
+use std::collections::BTreeMap;
+
 use toml::de::DeValue;
 
-use super::file::{raw_of, set_toml};
+use super::file::{raw_of, set_toml, suggestion};
 use super::sections::{Declared, declared, keys, variable};
 use super::{missing, removed};
 use crate::base::settings::kind::Raw;
@@ -18,6 +20,7 @@ const DEVELOPER_PREFIX: &str = "WALRELAY_DEV_";
 const SET_EXAMPLE: &str = "walrelay --set source.slot=walrelay ...";
 
 pub(crate) fn environment(tree: &mut Tree) {
+    let mut assigned: BTreeMap<Path, String> = BTreeMap::new();
     for (name, value) in tree.variables.clone() {
         let Some(rest) = name.strip_prefix("WALRELAY_") else { continue };
         if OTHER_VARIABLES.contains(&&*name) || name.starts_with(DEVELOPER_PREFIX) {
@@ -26,7 +29,15 @@ pub(crate) fn environment(tree: &mut Tree) {
         let steps: Vec<String> = rest.split("__").map(str::to_owned).collect();
         let origin = Origin::Variable(name.clone());
         match find(&steps, true) {
-            Some(path) => assign(tree, path, &value, &origin),
+            Some(path) => {
+                if let Some(other) = assigned.insert(path.clone(), name.clone()) {
+                    let what = format!("{other} sets this key as well");
+                    let mend = format!("unset {other}, or: unset {name}");
+                    let problem = Problem::at(&origin, &path, "config.conflict", &what, mend);
+                    tree.problems.push(problem);
+                }
+                assign(tree, path, &value, &origin);
+            }
             None if rest.contains("__") || is_key_but_for_underscores(rest) => {
                 let removed = removed::problem(&steps.join(".").to_lowercase(), &name, &origin);
                 tree.problems.push(removed.unwrap_or_else(|| unknown_variable(&name, &origin)));
@@ -203,11 +214,17 @@ fn unknown_key(name: &str, origin: &Origin) -> Problem {
     if let Some(problem) = missing::of_sink(name, origin) {
         return problem;
     }
-    let near = nearest(name, keys().iter().map(|key| key.path.as_str()));
-    let same_name = || keys().iter().find(|key| key.name == name).map(|key| key.path.as_str());
-    let mend = match near.or_else(same_name) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "walrelay config schema".to_owned(),
+    let parent = match name.rsplit_once('.') {
+        Some((parent, last)) => find(&split_key(parent), false).map(|path| (path, last)),
+        None => Some((Path::default(), name)),
+    };
+    let is_section = |path: &Path| matches!(declared(path), Some(Declared::Section));
+    let mend = match parent.filter(|(path, _)| is_section(path)) {
+        Some((section, last)) => suggestion(&section, last, |near| section.child(near).to_string()),
+        None => match nearest(name, keys().iter().map(|key| key.path.as_str())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "walrelay config schema".to_owned(),
+        },
     };
     Problem::new(origin, "config.unknown-key", format!("unknown key `{name}`"), mend)
 }

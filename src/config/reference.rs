@@ -19,7 +19,8 @@ Schema for editors. Commented examples are in `config/`.
   sets `WALRELAY_PORT` and similar variables in every pod of a namespace that has a Service named `walrelay`.
 * A **secret** is written as a value, as `{ env = \"NAME\" }`, or as `{ file = \"/run/secrets/x\" }` (one trailing newline is
   removed; a relative path begins at the working directory). It is never printed, and variables in it (`\"${NAME}\"`) are not expanded. A file is read
-  again for each connection, so that a password can be rotated.
+  again for each connection, so that a password can be rotated. Of a URL only user and password take effect; a changed host or database
+  takes effect at the next start.
 * A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is a number of bytes, or has a unit: `64MiB`, `64MB`.
 * A template is text that may contain columns (`outbox.event.${aggregatetype}`), members of JSON columns (`${headers.tenant}`), and
   the name of the table (`${table}`): see [outbox.md](outbox.md#templates). `$${` is a literal `${`.

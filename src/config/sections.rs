@@ -133,9 +133,19 @@ impl Settings for SinkSection {
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
         let name: String = kind.default(SINKS[0].name).read(at, Field { name: "kind", doc });
         let missing = sink::kind_names().into_iter().find(|it| *it == name && sink::is_missing(it));
+        let other = section_without_kind(at);
+        if let Some(other) = other {
+            let what = format!(
+                "is {name} by default, and the configuration has [sink.{other}] and no [sink.{name}]"
+            );
+            let mend = format!(
+                "write in the file, under [sink]:\nkind = \"{other}\"\nor: export WALRELAY_SINK__KIND={other}"
+            );
+            at.refuse(&Path::of(&["sink", "kind"]), "config.conflict", &what, mend);
+        }
         let mut section = SinkSection { kind: None, missing };
         for sink in SINKS {
-            let is_chosen = at.is_chosen("kind", sink.name);
+            let is_chosen = at.is_chosen("kind", sink.name) && other.is_none();
             let configure = at.section(sink.name, is_chosen, sink.read);
             if is_chosen {
                 section.kind = Some((sink, configure));
@@ -143,6 +153,14 @@ impl Settings for SinkSection {
         }
         section
     }
+}
+
+/// The sink other than the default whose section is given without `sink.kind`, if no other sink has a section.
+fn section_without_kind(at: &Visit) -> Option<&'static str> {
+    let is_given = |name: &str| at.tree.given.contains_key(&Path::of(&["sink", name]));
+    let mut given = SINKS.iter().map(|sink| sink.name).filter(|&name| is_given(name));
+    let only = given.next().filter(|_| given.next().is_none())?;
+    Some(only).filter(|&name| name != SINKS[0].name && !is_given("kind"))
 }
 
 /// The path of a key, as declarations and their fields: a wrong name does not compile.

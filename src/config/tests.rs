@@ -6,6 +6,8 @@ mod documents;
 mod libraries;
 #[path = "places_tests.rs"]
 mod places;
+#[path = "refusals_tests.rs"]
+mod refusals;
 #[path = "variables_tests.rs"]
 mod variables;
 
@@ -323,28 +325,6 @@ error[config.bad-value]: source.outbox: there is a gap
   where: --set source.outbox.3.table
   help:  number the tables from 0 without a gap: source.outbox[0] is missing"
     );
-}
-
-#[test]
-fn a_key_that_was_removed_is_refused_with_what_to_do_instead() {
-    let text = format!("{MINIMAL}[sink.rabbitmq]\nmanagement_url = \"http://u:canary@mq\"\n");
-    let line = text.lines().count();
-    let variables = [("WALRELAY_SINK__RABBITMQ__MANAGEMENT_URL", "http://u:canary@mq")];
-    let faults =
-        load_with(&text, &variables, &["sink.rabbitmq.management_url=canary"]).unwrap_err();
-    let told = rendered(&faults);
-    assert_eq!(faults.len(), 3, "{told}");
-    for (fault, named) in faults.iter().zip([
-        "sink.rabbitmq.management_url",
-        "WALRELAY_SINK__RABBITMQ__MANAGEMENT_URL",
-        "sink.rabbitmq.management_url",
-    ]) {
-        assert_eq!(fault.code, "config.removed-key", "{told}");
-        assert!(fault.what.starts_with(&format!("{named} was removed: ")), "{told}");
-        assert!(fault.mend.starts_with("remove the key; an event for which no queue"), "{told}");
-    }
-    assert!(faults[0].place.ends_with(&format!(".toml:{line}:1")), "{told}");
-    assert!(!told.contains("canary"), "{told}");
 }
 
 /// Kubernetes gives every pod of a namespace variables for each Service in it.

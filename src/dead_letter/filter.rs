@@ -190,7 +190,7 @@ impl fmt::Display for DeadLetterFilter {
 /// In JSON an id, or an array of ids.
 fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "id: expected a text or an array of texts")]
     enum Ids {
         One(String),
         Several(Vec<String>),

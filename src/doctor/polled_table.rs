@@ -244,26 +244,32 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let PolledTable { facts, outbox, polling } = table;
     let (columns, values) = (&polling.columns, &polling.status_values);
     let quoted = table.quoted();
-    let indexed = |word: &str| {
+    let indexed = |word: &str, first: Option<&String>| {
         let word = quote_literal(word);
-        facts.indexes.iter().filter_map(|index| index.condition.as_ref()).any(|text| {
+        let begins = |it: &&PolledIndex| first.is_none() || it.leads.as_ref() == first;
+        facts.indexes.iter().filter(begins).filter_map(|it| it.condition.as_ref()).any(|text| {
             text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND ")
         })
     };
     let status = quote_ident(&columns.status);
     // Postgres cannot create an index on a partitioned table concurrently.
     let create = if facts.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
+    // The last says whether some of the rows are read in order: then only an index with that order serves.
     let mut served = vec![
-        ("claim", &values.pending, &columns.order),
-        ("claim", &values.in_progress, &columns.locked_by),
-        ("walrelay outbox retry", &values.failed, &columns.failed_at),
+        ("claim", &values.pending, &columns.order, true),
+        ("claim", &values.in_progress, &columns.locked_by, false),
+        ("walrelay outbox retry", &values.failed, &columns.failed_at, false),
     ];
-    served.extend(cleans(polling).then_some(("clean-up", &values.published, &columns.created_at)));
-    let missing = served.into_iter().filter(|(_, word, _)| !indexed(word));
+    if cleans(polling) {
+        served.push(("clean-up", &values.published, &columns.created_at, true));
+    }
+    let missing = served
+        .into_iter()
+        .filter(|(_, word, by, in_order)| !indexed(word, in_order.then_some(*by)));
     let mut texts: Vec<String> = missing
-        .map(|(what, word, by)| {
+        .map(|(what, word, by, _)| {
             format!(
-                "no partial index for {status} = {0}: every {what} reads the whole table; {create} ON {quoted} ({1}) WHERE {status} = {0};",
+                "no partial index on {1} for {status} = {0}: every {what} reads the whole table, or all rows with this status; {create} ON {quoted} ({1}) WHERE {status} = {0};",
                 quote_literal(word),
                 quote_ident(by)
             )

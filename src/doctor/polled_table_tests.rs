@@ -40,6 +40,48 @@ fn a_column_that_is_too_short_for_a_claim_is_warned_of() {
 }
 
 #[test]
+fn an_index_serves_rows_that_are_read_in_order_only_if_it_begins_with_their_order() {
+    let (outbox, polling) = (OutboxTable::default(), PollingSettings::default());
+    let id = outbox.columns.id.as_str();
+    // GIVEN the indexes of the shipped table
+    let shipped = [
+        (None, id),
+        (Some("(status = 'pending'::text)"), id),
+        (Some("(status = 'in_progress'::text)"), "locked_by"),
+        (Some("((status = 'pending'::text) AND (next_retry_at IS NOT NULL))"), "next_retry_at"),
+        (Some("(status = 'failed'::text)"), "failed_at"),
+        (Some("(status = 'published'::text)"), "created_at"),
+    ];
+    let missing = |indexes: &[(Option<&str>, &str)], order: &str| -> Vec<String> {
+        let mut facts = facts("status", json!({}));
+        facts.indexes.extend(indexes.iter().map(|(condition, leads)| PolledIndex {
+            condition: condition.map(str::to_owned),
+            leads: Some((*leads).to_owned()),
+        }));
+        let mut polling = polling.clone();
+        polling.columns.order = order.to_owned();
+        let table = PolledTable { facts: &facts, outbox: &outbox, polling: &polling };
+        missing_indexes(&table).into_iter().map(|found| found.text).collect()
+    };
+    assert_eq!(missing(&shipped, id), [""; 0]);
+    // WHEN the order is that of another column THEN the index on pending rows has not that order
+    let told = missing(&shipped, "created_at");
+    let words = "no partial index on \"created_at\" for \"status\" = 'pending': every claim reads \
+        the whole table, or all rows with this status; CREATE INDEX CONCURRENTLY ON";
+    assert!(told.len() == 1 && told[0].starts_with(words), "{told:?}");
+    assert!(told[0].ends_with("(\"created_at\") WHERE \"status\" = 'pending';"), "{told:?}");
+    // WHEN old published rows are found by another column THEN that is told, too
+    let mut others = shipped;
+    others[5].1 = "locked_at";
+    let told = missing(&others, id);
+    assert!(told.len() == 1 && told[0].contains("every clean-up reads"), "{told:?}");
+    // WHEN rows that are read in no order have an index on another column THEN it serves
+    others = shipped;
+    (others[2].1, others[4].1) = ("locked_at", "created_at");
+    assert_eq!(missing(&others, id), [""; 0]);
+}
+
+#[test]
 fn a_table_whose_new_rows_are_not_pending_is_not_moved_to_a_slot() {
     let outbox = OutboxTable::default();
     let mut polling = PollingSettings::default();

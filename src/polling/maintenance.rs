@@ -2,6 +2,7 @@
 //! deletes old published rows, and measures the backlog.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,6 +24,8 @@ const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 const BACKLOG_MAX: i64 = 100_000;
 /// Counting them may take one part of this many of the time.
 const BACKLOG_COST: u32 = 10;
+/// Longest pause between two counts, because one that takes long may have waited for a lock.
+const BACKLOG_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Pause while too many verdicts wait for locks.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// A difference of clocks that answers of different speed may show.
@@ -118,7 +121,11 @@ impl Maintenance {
             }
         }
         // The server ends each of at most four statements within the lease.
-        session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
+        let limit = self.shared.polling.lease * 4;
+        tokio::select! {
+            done = session.within(limit, self.chores(session, chores)) => done?,
+            never = self.forget_stale_backlog() => match never {},
+        }
         Ok(true)
     }
 
@@ -178,7 +185,7 @@ impl Maintenance {
                 }
                 Ok(()) => {}
             }
-            chores.backlog = now + BACKLOG_EVERY.max(now.elapsed() * BACKLOG_COST);
+            chores.backlog = Instant::now() + backlog_pause(now.elapsed());
         }
         if chores.clean.is_some_and(|due| now >= due) {
             let cleanup = &polling.cleanup;
@@ -216,6 +223,17 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Makes the backlog unknown while the chores wait for a table that another session has locked, until the
+    /// future is dropped.
+    async fn forget_stale_backlog(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(BACKLOG_EVERY).await;
+            if self.shared.lock_wait.is_told() {
+                self.backlog_is_unknown();
+            }
+        }
+    }
+
     fn backlog_is_unknown(&self) {
         self.metrics.backlog.set(f64::NAN);
         self.metrics.backlog_age_seconds.set(f64::NAN);
@@ -232,6 +250,11 @@ impl Maintenance {
         }
         Ok(())
     }
+}
+
+/// The pause that follows a count of the backlog.
+fn backlog_pause(took: Duration) -> Duration {
+    (took * BACKLOG_COST).clamp(BACKLOG_EVERY, BACKLOG_PAUSE_MAX)
 }
 
 /// The clock of the server, compared with that of this process: the age of a claim is measured with the
@@ -330,6 +353,14 @@ fn next_attempt(has_lost_rows: bool, is_alone: bool) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_that_has_waited_for_a_lock_is_repeated_soon() {
+        let millis = Duration::from_millis;
+        assert_eq!(backlog_pause(millis(5)), BACKLOG_EVERY);
+        assert_eq!(backlog_pause(millis(400)), millis(4_000));
+        assert_eq!(backlog_pause(millis(18_000)), BACKLOG_PAUSE_MAX);
+    }
 
     #[test]
     fn a_server_clock_that_was_set_forward_is_noticed_at_the_next_look() {

@@ -22,7 +22,7 @@ fn what_is_malformed_is_told_before_anything_is_read() {
         (&["replay", "--all", "--rate", "0/s"], "dead-letter.bad-rate", &["--rate"]),
         (&["discard", "--all", "--rate", "-1/s"], "", &[]),
         (&["list", "--limit", "many"], "", &["--limit"]),
-        (&["release"], "", &["--key"]),
+        (&["release"], "dead-letter.unselected", &["walrelay dlq release --key KEY, or --all"]),
         (&["show"], "", &["<ID>..."]),
     ];
     for (words, code, told) in cases {

@@ -243,7 +243,9 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
         ended.assert_fault(2, "command.unconfirmed", &["Drop slot commands_slot?", "--yes"]);
     }
     let other = scene.walrelay(&["slot", "drop", "other", "--yes"]);
-    other.assert_fault(3, "slot.missing", &["slot other does not exist"]);
+    other.assert_fault(3, "slot.missing", &["slot other does not exist", "where: NAME"]);
+    let other = scene.walrelay(&["slot", "show", "other"]);
+    other.assert_fault(3, "slot.missing", &["where: NAME", "to list the slots: SELECT"]);
     assert_ne!(scene.slot_state(), "");
     // WHEN a slot is named THEN it is that one, whatever is configured
     scene.sql("SELECT pg_create_logical_replication_slot('commands_other', 'pgoutput')");

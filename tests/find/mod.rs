@@ -189,7 +189,7 @@ fn nowhere(case: &DeadLetterFixture) {
     // WHEN the id cannot be one THEN that is said, and nothing is searched
     let ended = case.walrelay(&["find", "order-1"]);
     ended.assert_fault(2, "find.no-value", &["\"order-1\" is not a value of column id", "uuid"]);
-    assert_eq!(case.walrelay(&["find"]).code, 2);
+    case.walrelay(&["find"]).assert_fault(2, "find.bad-request", &["walrelay find ID, or --key"]);
     case.walrelay(&["find", NOBODY, "--since", "soon"]).assert_fault(
         2,
         "find.bad-request",

@@ -16,7 +16,7 @@ pub const SECRET_UNREAD: &str = "config.secret-unread";
 
 /// Why the file of a secret cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read {}: {why}", .path.display())]
+#[error("cannot read {}: {}", .path.display(), reason(.why))]
 pub struct SecretUnread {
     path: Arc<Path>,
     why: ErrorKind,
@@ -24,9 +24,12 @@ pub struct SecretUnread {
 
 impl SecretUnread {
     pub fn mend(&self) -> String {
-        let look = format!("ls -l {}", self.path.display());
-        if self.path.is_absolute() {
-            return look;
+        let path = self.path.display();
+        let look = format!("ls -l {path}");
+        match self.why {
+            ErrorKind::InvalidData => return format!("save it as UTF-8: file {path}"),
+            ErrorKind::NotFound if self.path.is_relative() => {}
+            _ => return look,
         }
         let folder = std::env::current_dir().map(|folder| format!(" ({})", folder.display()));
         format!(
@@ -37,6 +40,14 @@ impl SecretUnread {
 
     pub fn fault(&self, place: &str) -> Fault {
         Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend()).passing()
+    }
+}
+
+fn reason(why: &ErrorKind) -> String {
+    match why {
+        ErrorKind::NotFound => "no such file".to_owned(),
+        ErrorKind::InvalidData => "it is not UTF-8".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -26,3 +26,14 @@ fn a_relative_path_is_told_with_the_folder_in_which_it_begins() {
     assert!(unread("no-such-postgres-url").contains(&begins));
     assert_eq!(unread("/no-such-folder/url"), "ls -l /no-such-folder/url");
 }
+
+#[test]
+fn a_file_that_is_not_there_and_one_that_is_no_text_are_told_apart() {
+    let folder = TempFolder::new();
+    let path = folder.path().join("bin");
+    let unread = || Secret::of_file(&path).unwrap_err();
+    assert_eq!(unread().to_string(), format!("cannot read {}: no such file", path.display()));
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_eq!(unread().to_string(), format!("cannot read {}: it is not UTF-8", path.display()));
+    assert_eq!(unread().mend(), format!("save it as UTF-8: file {}", path.display()));
+}

@@ -16,15 +16,19 @@ const BROKERS: TextRule = TextRule {
     holds: |text| text.split(',').all(|broker| is_broker(broker.trim())),
 };
 
+/// The protocols that librdkafka knows before `://`, in any case.
+const PROTOCOLS: [&str; 4] = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
+
 fn is_broker(text: &str) -> bool {
-    let address = text.rsplit_once("://").map_or(text, |(_, address)| address);
+    let (protocol, address) = text.split_once("://").unwrap_or((PROTOCOLS[0], text));
+    let is_protocol = PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(protocol));
     let is_ipv6 = address.starts_with('[');
     let with_port = address.rsplit_once(':').filter(|(host, _)| !is_ipv6 || host.ends_with(']'));
     let is_complete = match with_port {
         Some((host, port)) => !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0),
         None => !address.is_empty(),
     };
-    is_complete && !address.contains(char::is_whitespace)
+    is_protocol && is_complete && !address.contains(char::is_whitespace)
 }
 
 /// The prefixes of librdkafka properties whose values are not secret.

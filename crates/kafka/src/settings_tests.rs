@@ -46,3 +46,14 @@ fn what_belongs_to_the_login_is_read_again_for_a_new_client_and_nothing_else_is(
     std::fs::remove_file(&password).unwrap();
     assert_eq!(settings.effective_properties().unwrap_err().code, SECRET_UNREAD);
 }
+
+#[test]
+fn a_broker_has_no_protocol_but_one_of_librdkafka() {
+    let is_taken = |brokers: &str| (BROKERS.holds)(brokers);
+    for good in ["h", "h:9092", "[::1]:9092", "SASL_SSL://h:1", "ssl://h:1, plaintext://[::1]:2"] {
+        assert!(is_taken(good), "{good}");
+    }
+    for wrong in ["", "http://h:9092", "h:1,kafka://h:2", "://h:1", "ssl://", "h:0"] {
+        assert!(!is_taken(wrong), "{wrong}");
+    }
+}

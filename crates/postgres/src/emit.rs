@@ -38,8 +38,8 @@ WITH outbox AS (
   SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = $1 AND c.relname = $2)
 SELECT pg_catalog.json_build_object(
-  'exists', EXISTS (SELECT FROM pg_catalog.pg_proc f
-      WHERE f.proname = 'emit' AND f.pronamespace = pg_catalog.to_regnamespace('outbox')),
+  'comments', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.obj_description(f.oid, 'pg_proc')), '[]')
+      FROM pg_catalog.pg_proc f WHERE f.proname = 'emit' AND f.pronamespace = pg_catalog.to_regnamespace('outbox')),
   'table_exists', EXISTS (SELECT FROM outbox),
   'required', (SELECT pg_catalog.min(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute a
       WHERE a.attrelid IN (SELECT oid FROM outbox) AND a.attnum > 0 AND NOT a.attisdropped
@@ -47,7 +47,8 @@ SELECT pg_catalog.json_build_object(
 
 #[derive(Deserialize)]
 struct EmitFacts {
-    exists: bool,
+    /// The comment of each function outbox.emit: several may differ in their arguments.
+    comments: Vec<Option<String>>,
     table_exists: bool,
     /// A column that every INSERT must name, and the function does not.
     required: Option<String>,
@@ -67,7 +68,7 @@ pub async fn missing(
         }),
     };
     let Some(outbox) = outbox else {
-        return if is_asked { Err(unfit("there are several tables")) } else { Ok(None) };
+        return if is_asked { Err(no_one_table(settings)) } else { Ok(None) };
     };
     let columns = columns(outbox);
     let written = columns.as_slice();
@@ -75,7 +76,11 @@ pub async fn missing(
         [(&outbox.schema, Type::TEXT), (&outbox.table, Type::TEXT), (&written, Type::TEXT_ARRAY)];
     let facts = document(client, FACTS_SQL, &parameters).await;
     let facts: EmitFacts = facts.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
-    if facts.exists || (facts.table_exists && !is_asked) {
+    let exists = !facts.comments.is_empty();
+    if exists && is_asked && !facts.comments.contains(&Some(about(outbox))) {
+        return Err(not_replaced(outbox, &facts.comments));
+    }
+    if exists || (facts.table_exists && !is_asked) {
         return Ok(None);
     }
     if facts.table_exists {
@@ -102,6 +107,29 @@ pub fn unfit(why: impl Into<String>) -> Fault {
     )
 }
 
+/// The fault of a configuration from which it does not follow which table the function is for.
+fn no_one_table(settings: &SourceSettings) -> Fault {
+    if !settings.outboxes.is_empty() {
+        return unfit("there are several tables");
+    }
+    let mend = "leave --emit out: events are written with pg_logical_emit_message (docs/outbox.md, \"Without a table\")";
+    Fault { mend: mend.to_owned(), ..unfit("there is no outbox table, only [source.messages]") }
+}
+
+/// The fault of a function that exists and is not known to write into this table.
+fn not_replaced(outbox: &OutboxTable, comments: &[Option<String>]) -> Fault {
+    let comment = comments.iter().flatten().next();
+    let told = comment.map_or_else(
+        || "it has no comment".to_owned(),
+        |comment| format!("its comment is {comment:?}"),
+    );
+    let mend = "use an INSERT (docs/writing-events.md), or, if nothing calls that function: DROP FUNCTION outbox.emit; then walrelay init --emit";
+    Fault {
+        mend: mend.to_owned(),
+        ..unfit(format!("a function of that name exists and is not that of {outbox}: {told}"))
+    }
+}
+
 /// The columns of the INSERT, in the order of its values.
 fn columns(outbox: &OutboxTable) -> [&str; 7] {
     let names = &outbox.columns;
@@ -114,13 +142,16 @@ fn target(outbox: &OutboxTable) -> String {
     format!("{table} ({})", columns(outbox).map(quote_ident).join(", "))
 }
 
+/// The comment of the function, by which it is recognised later.
+fn about(outbox: &OutboxTable) -> String {
+    format!("Writes an event into {outbox}, in the transaction of its caller (walrelay)")
+}
+
 fn emit_sql(outbox: &OutboxTable) -> String {
-    let about =
-        format!("Writes an event into {outbox}, in the transaction of its caller (walrelay)");
     let (_, statements) = EMIT_SQL.split_once(FIRST_STATEMENT).unwrap_or_default();
     format!("{FIRST_STATEMENT}{statements}")
         .replace(SHIPPED_TARGET, &target(outbox))
-        .replace(SHIPPED_COMMENT, quote_literal(&about).trim_start())
+        .replace(SHIPPED_COMMENT, quote_literal(&about(outbox)).trim_start())
         .trim_end()
         .to_owned()
 }

@@ -22,6 +22,7 @@ fn every_name_of_the_shipped_table_is_put_in() {
     let mut outbox = testing::outbox();
     assert_eq!(EMIT_SQL.matches(SHIPPED_TARGET).count(), 1);
     assert_eq!(EMIT_SQL.matches(SHIPPED_COMMENT).count(), 1);
+    assert_eq!(SHIPPED_COMMENT, format!("'{}'", about(&outbox)));
     (outbox.schema, outbox.table) = ("sales".into(), "it's \"new\"".into());
     outbox.columns.payload = "Body".into();
     let sql = emit_sql(&outbox);
@@ -179,6 +180,20 @@ async fn a_mapped_table_has_a_function_of_its_own_when_it_is_asked_for() {
     assert_eq!(text(&client, row).await.as_deref(), Some("order|7|Placed|{}"));
     // THEN one that exists is kept, whatever its arguments
     assert_eq!(missing(&client, &settings, true).await.unwrap(), None);
+    // WHEN another table is configured THEN it is not taken for the function of that one
+    settings.outboxes[0].table = "other".into();
+    assert_eq!(missing(&client, &settings, false).await.unwrap(), None);
+    let refused = async || {
+        let fault = missing(&client, &settings, true).await.unwrap_err();
+        assert_eq!((fault.code, fault.exit), ("init.emit-unfit", Exit::Usage));
+        assert!(fault.mend.contains("DROP FUNCTION outbox.emit;"), "{fault}");
+        fault.what
+    };
+    let what = refused().await;
+    assert!(what.contains("is not that of outbox.other: "), "{what}");
+    assert!(what.contains("Writes an event into outbox.Events, "), "{what}");
+    client.batch_execute("COMMENT ON FUNCTION outbox.emit IS NULL").await.unwrap();
+    assert!(refused().await.ends_with("it has no comment"));
 }
 
 #[tokio::test]
@@ -217,4 +232,10 @@ async fn a_table_that_exists_has_one_only_when_asked_and_only_where_its_insert_f
     assert_eq!(missing(&client, &settings, true).await.unwrap().unwrap().table, "public.outbox");
     settings.outboxes[1] = second;
     assert!(missing(&client, &settings, true).await.unwrap_err().what.contains("several tables"));
+    // WHEN events are messages only THEN it is said how those are written
+    settings.outboxes.clear();
+    assert_eq!(missing(&client, &settings, false).await.unwrap(), None);
+    let fault = missing(&client, &settings, true).await.unwrap_err();
+    assert!(fault.what.ends_with("only [source.messages]"), "{fault}");
+    assert!(fault.mend.contains("pg_logical_emit_message"), "{fault}");
 }

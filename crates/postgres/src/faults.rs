@@ -31,6 +31,9 @@ pub fn query_fault(error: &Error, doing: &str) -> Fault {
         "source.url",
         match error.code() {
             Some(&SqlState::QUERY_CANCELED) => CANCELLED,
+            Some(&(SqlState::UNDEFINED_COLUMN | SqlState::UNDEFINED_TABLE)) => {
+                "the table or a column is not as configured: walrelay check"
+            }
             _ => {
                 "try the statement with psql as the same role; a connection pooler in between does not \
                  carry replication, so source.url must name Postgres itself"

@@ -8,7 +8,9 @@ use tokio_postgres::{Client, Error};
 
 use super::emit::EmitFunction;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{publication_problem, query_fault, slot_refused, without_filters};
+use super::faults::{
+    publication_problem, query_fault, slot_refused, table_missing, table_problem, without_filters,
+};
 use super::publication::{TableFacts, add_order_sql, add_table_sql, create_sql};
 use super::quote::quote_ident;
 use super::settings::SourceSettings;
@@ -114,7 +116,7 @@ pub fn plan(
             steps.push(InitStep::new(SCHEMA_MAKER, format!("make schema {}", table.schema), sql));
         }
         let what = format!("make outbox table {}", table.shown());
-        steps.push(InitStep::new(TABLE_MAKER, what, table_sql(outbox)?));
+        steps.push(InitStep::new(TABLE_MAKER, what, missing_table_sql(table, outbox)?));
     }
     if let Some(EmitFunction { table, sql }) = emit {
         let what = format!("make function outbox.emit for {table}");
@@ -130,6 +132,20 @@ pub fn plan(
         ));
     }
     Ok(steps)
+}
+
+/// The statement that makes the table, unless one exists whose name differs in case only: Postgres folds
+/// the case of a name without quotes, and so it may be the one that is meant.
+fn missing_table_sql(table: &TableFacts, outbox: &OutboxTable) -> Result<String, Fault> {
+    let (shown, sql) = (table.shown(), table_sql(outbox));
+    let Some(name) = table.similar.iter().find(|name| name.eq_ignore_ascii_case(&shown)) else {
+        return sql;
+    };
+    let make = sql.unwrap_or_else(|fault| fault.mend);
+    let mend = format!(
+        "if {name} is meant: table = \"{name}\" in [[source.outbox]], then walrelay init; to make {shown} beside it: {make}"
+    );
+    Err(table_missing(shown, mend))
 }
 
 /// The statement that adds the order to a table that exists. It is never run: it rewrites the
@@ -239,11 +255,13 @@ pub fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
     text
 }
 
-/// Runs the steps in order and reports each before it starts. Hints are reported and not run.
+/// Runs the steps in order and reports each before it starts. Hints are reported and not run. `rest` says what
+/// to do once another role has run a step that this one may not.
 pub async fn run(
     client: &Client,
     steps: &[InitStep],
     mut report: impl FnMut(&InitStep),
+    rest: &str,
 ) -> Result<(), Fault> {
     const THERE: [SqlState; 3] =
         [SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_TABLE, SqlState::UNIQUE_VIOLATION];
@@ -256,20 +274,20 @@ pub async fn run(
             Ok(()) => {}
             // Another session has created it in the meantime.
             Err(error) if error.code().is_some_and(|code| THERE.contains(code)) => {}
-            Err(error) => return Err(refused(&error, step, &slot::names(client).await)),
+            Err(error) => return Err(refused(&error, step, &slot::names(client).await, rest)),
         }
     }
     Ok(())
 }
 
 /// Why a step failed, and which role may run it.
-fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
+fn refused(error: &Error, step: &InitStep, slots: &[String], rest: &str) -> Fault {
     if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
         let what = format!(
             "trying to {}: the table is locked, or was written to by a transaction that is still open",
             step.what
         );
-        let mend = "end that transaction, then: walrelay init; to find it: SELECT * FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL; SELECT * FROM pg_catalog.pg_prepared_xacts;";
+        let mend = "end that transaction, then run the command again; to find it: SELECT * FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL; SELECT * FROM pg_catalog.pg_prepared_xacts;";
         return Fault::new(Exit::Source, "init.locked", what, "source.url", mend);
     }
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
@@ -284,7 +302,7 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
         true => {
             "or run walrelay init again, with that role in source.url: what is made already stays"
         }
-        false => "walrelay init --sql prints all that is missing",
+        false => rest,
     };
     Fault::new(
         Exit::Source,
@@ -295,12 +313,16 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
     )
 }
 
-/// The fault of a statement that Postgres does not run, for example with a row filter that it does not allow. The
-/// detail quotes no row, because a step has none.
+/// The fault of a statement that Postgres does not run. The detail quotes no row, because a step has none.
 fn statement_refused(error: &Error, step: &InitStep) -> Fault {
     let fault = query_fault(error, &format!("trying to {}", step.what));
     let detail = error.as_db_error().and_then(DbError::detail);
     let detail = detail.map(|detail| format!("; {detail}")).unwrap_or_default();
-    let mend = format!("{}\n{}", fault.mend, step.shown_sql());
-    Fault { what: format!("{}{detail}", fault.what), mend, ..fault }
+    let what = format!("{}{detail}", fault.what);
+    // `check` can plan such a row filter: only a publication does not allow it.
+    if step.sql.contains(" WHERE (") && error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) {
+        let mend = "write a condition as where that has only columns of built-in types and immutable functions (docs/outbox.md, \"Rows that are no events\")";
+        return table_problem("publication.row-filter", what, mend);
+    }
+    Fault { what, mend: format!("{}\n{}", fault.mend, step.shown_sql()), ..fault }
 }

@@ -25,6 +25,9 @@ pub(super) fn current(of: &ConnInfo) -> Result<Cow<'_, ConnInfo>, LoginUnread> {
     let mut info = Cow::Borrowed(of);
     if let Some(url) = &of.login_files.url {
         let url = url.current().map_err(LoginUnread::of)?;
+        if url.is_empty() {
+            return Err(LoginUnread::of("the file of source.url is empty"));
+        }
         let now = conninfo::parse(url.expose(), &|name| std::env::var(name).ok());
         take_login_of(info.to_mut(), now.map_err(LoginUnread::of)?);
     } else if let Some(path) = &of.login_files.passfile {

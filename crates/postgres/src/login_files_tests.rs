@@ -40,6 +40,10 @@ fn user_and_password_of_a_url_in_a_file_are_those_of_now_and_the_rest_is_that_of
         assert!(!error.to_string().contains("c4n4ry"), "{error}");
     }
     assert!(current(&info).unwrap_err().to_string().contains(path.to_str().unwrap()));
+    // WHEN it has yet to be written
+    std::fs::write(&path, "\n").unwrap();
+    let error = current(&info).unwrap_err();
+    assert_eq!(error.to_string(), "the file of source.url is empty");
 }
 
 #[test]

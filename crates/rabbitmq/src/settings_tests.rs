@@ -8,6 +8,7 @@ fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<In
         window_events_max: 1,
         window_bytes_max: 1,
         dead_letters: &DeadLetterAddress::default(),
+        state_file: None,
     };
     let mut settings = RabbitSettings::read(&mut section);
     let invalid = settings.complete(&around);

@@ -2,7 +2,7 @@
 
 use super::connection_loss::ConnectionLoss;
 use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
-use super::message::OFFSET_HEADER;
+use super::message::{LOST_BINDINGS, OFFSET_HEADER};
 use super::probe::{ExchangeDifference, STREAM};
 use super::rights::rights;
 use super::settings::RabbitSettings;
@@ -93,9 +93,11 @@ impl<'a> SetupFaults<'a> {
     pub(super) fn exchange_missing(self, purpose: Purpose, name: &str) -> Fault {
         let what = format!("{} does not exist", purpose.subject("exchange", name));
         let (named, kind) = (quoted(name), quoted(purpose.types(self.0).0));
-        let mend = format!("declare exchange --name {named} --type {kind} --durable true");
+        let command = format!("declare exchange --name {named} --type {kind} --durable true");
+        let bindings = if purpose == Purpose::Events { LOST_BINDINGS } else { "" };
+        let mend = self.init_or(purpose, &command) + bindings;
         let code = purpose.missing_code("sink.exchange-missing");
-        self.fault(code, &format!("exchange {name}"), what, self.init_or(purpose, &mend))
+        self.fault(code, &format!("exchange {name}"), what, mend)
     }
 
     pub(super) fn queue_missing(self, purpose: Purpose, name: &str) -> Fault {

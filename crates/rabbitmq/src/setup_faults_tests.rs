@@ -60,6 +60,14 @@ fn what_dead_letters_need_is_made_by_init_alone_which_makes_the_binding_too() {
 }
 
 #[test]
+fn a_missing_exchange_for_events_is_told_with_the_bindings_that_it_has_lost() {
+    let settings = RabbitSettings::default();
+    let fault = SetupFaults(&settings).exchange_missing(Purpose::Events, "outbox.events");
+    assert!(fault.mend.starts_with("walrelay init, or: rabbitmqadmin "), "{fault}");
+    assert!(fault.mend.ends_with(LOST_BINDINGS), "{fault}");
+}
+
+#[test]
 fn no_command_is_offered_that_deletes_a_queue_for_events() {
     let queues = [("orders".to_owned(), "#".to_owned())].into();
     let settings = RabbitSettings { queues, ..RabbitSettings::default() };

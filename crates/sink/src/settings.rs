@@ -1,6 +1,8 @@
 //! Settings beside its own section that a sink needs to check its own, and the problems that it
 //! reports.
 
+use std::path::Path;
+
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
 
 /// Values of other sections that a sink checks its own against.
@@ -9,6 +11,8 @@ pub struct Surroundings<'a> {
     pub window_events_max: usize,
     pub window_bytes_max: usize,
     pub dead_letters: &'a DeadLetterAddress,
+    /// `delivery.state_file`.
+    pub state_file: Option<&'a Path>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

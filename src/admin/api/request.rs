@@ -1,12 +1,15 @@
 //! Requests to `/api`, read from a query or a JSON body, with the names of the command line.
 //!
-//! Unknown names are refused: a request whose filter was ignored would act on too much.
+//! Unknown names are refused: a request whose filter was ignored would act on too much. So is a name that is
+//! given twice.
+
+use std::fmt;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Uri, header};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
@@ -89,17 +92,13 @@ pub(super) fn find(uri: &Uri) -> Result<FindText, ApiError> {
 pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
     let mut query = query(uri)?;
     let payload = query.remove("payload");
-    match payload.as_ref().map(Value::as_str) {
-        _ if !query.is_empty() => {}
+    let what = match payload.as_ref().map(Value::as_str) {
+        _ if !query.is_empty() => "payload is the only name that is known here",
         None | Some(Some("false")) => return Ok(false),
         Some(Some("true")) => return Ok(true),
-        Some(_) => {}
-    }
-    Err(ApiError::bad_request(
-        "payload is the only name that is known here",
-        QUERY,
-        "expected ?payload=true",
-    ))
+        Some(_) => "payload is neither true nor false",
+    };
+    Err(ApiError::bad_request(what, QUERY, "expected ?payload=true"))
 }
 
 pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
@@ -110,7 +109,7 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
     let rate = options.rate.as_deref().map(str::parse).transpose();
     let rate =
         rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
-    check_selection(filter.narrows(), options.all)?;
+    check_selection("filter", filter.narrows(), options.all)?;
     let reason = reason(options.reason.take())?;
     let JobOptions { expected, dry_run, any_destination, .. } = options;
     Ok(JobRequest { filter, rate, expected, dry_run, any_destination, reason })
@@ -118,7 +117,7 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
 
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {
     let mut body: ReleaseBody = read(body(request).await?, BODY, &[])?;
-    check_selection(body.key.is_some(), body.all)?;
+    check_selection("key", body.key.is_some(), body.all)?;
     let reason = reason(body.reason.take())?;
     Ok((body, reason))
 }
@@ -146,13 +145,15 @@ pub(super) async fn resume(request: Request) -> Result<(String, Option<Stop>), A
     Ok((reason(text)?, seen))
 }
 
-/// A mistake must not act on everything.
-fn check_selection(narrows: bool, all: bool) -> Result<(), ApiError> {
+/// A mistake must not act on everything. `noun` is what narrows the request.
+fn check_selection(noun: &str, narrows: bool, all: bool) -> Result<(), ApiError> {
     let (what, mend) = match (narrows, all) {
         (true, false) | (false, true) => return Ok(()),
-        (false, false) => ("neither a filter nor \"all\": true was given", "give one of them"),
+        (false, false) => {
+            (format!("neither a {noun} nor \"all\": true was given"), "give one of them")
+        }
         (true, true) => {
-            ("\"all\": true and a filter contradict each other", "leave one of them out")
+            (format!("\"all\": true and a {noun} contradict each other"), "leave one of them out")
         }
     };
     Err(ApiError::bad_request(what, BODY, mend))
@@ -194,21 +195,56 @@ fn read<T: DeserializeOwned>(
 }
 
 fn query(uri: &Uri) -> Result<Map<String, Value>, ApiError> {
-    let mut fields = Map::new();
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    for pair in pairs {
+    let decoded = pairs.map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let text = |text: &str| percent_decode(&text.replace('+', " "));
         let (Ok(name), Ok(value)) = (text(name), text(value)) else {
             let what = "the query is not percent-encoded text";
             return Err(ApiError::bad_request(what, QUERY, "encode it as UTF-8"));
         };
+        Ok((name, Value::String(value)))
+    });
+    unique_fields(decoded.collect::<Result<_, _>>()?, QUERY)
+}
+
+/// The fields, if no name is given twice: which of the values is meant is not known.
+fn unique_fields(pairs: Vec<(String, Value)>, place: &str) -> Result<Map<String, Value>, ApiError> {
+    let mut fields = Map::new();
+    for (name, value) in pairs {
         let what = format!("{name:?} is given twice");
-        if fields.insert(name, Value::String(value)).is_some() {
-            return Err(ApiError::bad_request(what, QUERY, "leave one of them out"));
+        if fields.insert(name, value).is_some() {
+            return Err(ApiError::bad_request(what, place, "leave one of them out"));
         }
     }
     Ok(fields)
+}
+
+/// The fields of a JSON object, with names that are given twice: a [`Map`] would keep the last value alone.
+struct ObjectFields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for ObjectFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ObjectFields, D::Error> {
+        struct FieldsVisitor;
+
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = ObjectFields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectFields, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(ObjectFields(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(FieldsVisitor)
+    }
 }
 
 /// Only JSON is accepted: a form on another site cannot make a browser send it.
@@ -232,8 +268,10 @@ async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
         return Err(too_large());
     }
     let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| too_large())?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| ApiError::bad_request(error.to_string(), BODY, "expected a JSON object"))
+    let ObjectFields(pairs) = serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::bad_request(error.to_string(), BODY, "expected a JSON object")
+    })?;
+    unique_fields(pairs, BODY)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -195,7 +195,13 @@ fn a_letter_is_shown_with_its_history_and_its_payload_on_request() {
     assert_eq!(body["dead_letters"][0]["payload"], "payload");
     let (code, body) = fixture.get("/api/dlq/nothing");
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.unknown")));
-    assert_eq!(fixture.get("/api/dlq/e1?payload=perhaps").0, 400);
+    for (query, what) in [
+        ("payload=perhaps", "payload is neither true nor false"),
+        ("payload=true&limit=1", "payload is the only name that is known here"),
+    ] {
+        let (code, body) = fixture.get(&format!("/api/dlq/e1?{query}"));
+        assert_eq!((code, body["what"].as_str()), (400, Some(what)));
+    }
 }
 
 #[test]
@@ -359,7 +365,14 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
         let (code, body) = fixture.get(&format!("/api/dlq?{query}"));
         assert_eq!(code, 400, "{query}: {body}");
     }
-    assert_eq!(fixture.get("/api/dlq?id=a&id=b").0, 400);
+    // THEN of a name that is given twice no value is taken, in a query as in a body
+    let (code, body) = fixture.get("/api/dlq?id=a&id=b");
+    assert_eq!((code, body["what"].as_str()), (400, Some("\"id\" is given twice")));
+    let twice = r#"{"dry_run":true,"dry_run":false,"key":"k0"}"#;
+    for action in ["discard", "release"] {
+        let (code, body) = fixture.post(&format!("/api/dlq/{action}"), twice);
+        assert_eq!((code, body["what"].as_str()), (400, Some("\"dry_run\" is given twice")));
+    }
     let (_, body) = fixture.get("/api/dlq?since=soon&state=gone");
     assert_eq!(
         (body["where"].as_str(), body["more"][0]["where"].as_str()),
@@ -391,7 +404,15 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
     }
     let reason = format!(r#"{{"all":true,"reason":"{}"}}"#, "x".repeat(501));
     assert_eq!(fixture.post("/api/dlq/discard", &reason).0, 400);
-    assert_eq!(fixture.post("/api/dlq/release", "{}").0, 400);
+    for (action, body, what) in [
+        ("discard", "{}", "neither a filter nor \"all\": true was given"),
+        ("release", "{}", "neither a key nor \"all\": true was given"),
+        ("release", r#"{"all":true,"key":"k0"}"#, "\"all\": true and a key contradict each other"),
+        ("discard", r#"{"id":7}"#, "id: expected a text or an array of texts"),
+    ] {
+        let (code, answer) = fixture.post(&format!("/api/dlq/{action}"), body);
+        assert_eq!((code, answer["what"].as_str()), (400, Some(what)), "{body}");
+    }
     assert_eq!(fixture.get("/api/dlq/job").0, 404, "no job was begun");
     assert_eq!(fixture.get("/api/else").0, 404);
 }

@@ -152,14 +152,9 @@ pub(crate) struct DiscardArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// Parked key.
-    #[arg(
-        long,
-        allow_negative_numbers = true,
-        value_name = "KEY",
-        required_unless_present = "all"
-    )]
+    #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// All parked keys.
+    /// All parked keys. Without it, --key is required.
     #[arg(long, conflicts_with = "key")]
     pub(crate) all: bool,
     /// Also release keys that have open dead letters. Later events are published before these.

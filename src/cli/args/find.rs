@@ -20,8 +20,8 @@ Examples:
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FindArgs {
-    /// Event ids.
-    #[arg(value_name = "ID", required_unless_present = "key", conflicts_with = "key")]
+    /// Event ids. Without them, --key is required.
+    #[arg(value_name = "ID", conflicts_with = "key")]
     pub(crate) ids: Vec<String>,
     /// Find the events of this ordering key instead, at most the newest 100.
     #[arg(long, allow_negative_numbers = true, value_name = "KEY")]

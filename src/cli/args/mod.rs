@@ -351,7 +351,8 @@ pub(crate) enum ConfigAction {
     /// Print the [[source.outbox]] sections for the tables of known libraries. Changes nothing.
     ///
     /// Reads the catalog of the database at source.url; no other key is needed. Append the output to a
-    /// configuration that has source.url and a sink.
+    /// configuration that has source.url and a sink, and remove the section [[source.outbox]] that
+    /// `config example` has written.
     #[command(
         after_help = "Example:\n  walrelay --set source.url=postgres://me@localhost/app config detect >> walrelay.toml"
     )]

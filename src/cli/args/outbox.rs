@@ -1,6 +1,6 @@
 //! The arguments of `walrelay outbox`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 
 use super::common::{DryRunArg, ListOutputArgs, OutputArgs, SlotArg};
 
@@ -71,7 +71,7 @@ pub(crate) struct ListRows {
     #[arg(long, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Maximum number of rows [default: 1000 for text, no limit for JSON].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) limit: Option<u32>,
     #[command(flatten)]
     pub(crate) output: ListOutputArgs,

@@ -54,7 +54,7 @@ pub(crate) struct SlotName {
 
 impl SlotAction {
     /// The name that was given.
-    pub(super) fn name(&self) -> Option<&String> {
+    pub(crate) fn name(&self) -> Option<&String> {
         match self {
             SlotAction::Create { name, .. }
             | SlotAction::Drop { name, .. }

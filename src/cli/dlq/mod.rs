@@ -77,6 +77,10 @@ pub(super) fn run(
             on(&|topic, stop| job.run(topic, work, stop))
         }
         DlqAction::Release(args) => on(&|topic, stop| {
+            if args.key.is_none() && !args.all {
+                let what = "release which keys? Neither --key nor --all was given";
+                return Err(unselected(what, "walrelay dlq release --key KEY, or --all").into());
+            }
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
         }),
@@ -322,7 +326,11 @@ fn check_selection(
             ("--all contradicts an id or a filter".to_owned(), "leave one of them out".to_owned())
         }
     };
-    Err(Fault::new(Exit::Usage, "dead-letter.unselected", what, "", mend))
+    Err(unselected(what, mend))
+}
+
+fn unselected(what: impl Into<String>, mend: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, "dead-letter.unselected", what, "", mend)
 }
 
 /// Asks the job to stop at the first signal, and ends the process at the second.

@@ -16,7 +16,7 @@ pub(super) const TABLE: Table = Table(&[
     ("EVENT ID", Width::Cut(36)),
     ("KEY", Width::Cut(20)),
     ("TOPIC", Width::Cut(28)),
-    ("ERROR CLASS", Width::Cut(30)),
+    ("ERROR CLASS", Width::Cut(33)),
     ("TRIES", Width::Cut(5)),
     ("MESSAGE", Width::Cut(MESSAGE_WIDTH)),
 ]);

@@ -33,6 +33,13 @@ fn a_line_has_columns_and_no_control_characters() {
 }
 
 #[test]
+fn a_line_has_the_class_of_a_missing_topic_of_kafka_as_a_whole() {
+    let error_class = "kafka.unknown-topic-or-partition".to_owned();
+    let line = line(&DeadLetter { error_class, ..letter() }, &KNOWN);
+    assert!(line.contains("  kafka.unknown-topic-or-partition   5 "), "{line}");
+}
+
+#[test]
 fn one_letter_is_told_whole_and_its_payload_on_request() {
     let position = PartitionOffset { partition: 1, offset: 2 };
     let (at, by) = ("1970-01-01T00:00:00Z".to_owned(), "orders".to_owned());

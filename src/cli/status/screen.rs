@@ -255,10 +255,11 @@ fn slot_lag(slot: &Value) -> Option<String> {
 }
 
 fn backlog(polling: &Value) -> Option<String> {
-    let rows = number(&polling["backlog"])?;
+    let rows = number(&polling["backlog"])? as u64;
+    let noun = if rows == 1 { "row" } else { "rows" };
     let seconds = number(&polling["backlog_age_seconds"]).filter(|age| *age > 0.0);
     let seconds = seconds.map(|it| format!(", oldest {}", age(it)));
-    Some(format!("{} rows{}", grouped(rows as u64, ','), seconds.unwrap_or_default()))
+    Some(format!("{} {noun}{}", grouped(rows, ','), seconds.unwrap_or_default()))
 }
 
 /// The rate, or, of a relay that tells none, how many there were in all.

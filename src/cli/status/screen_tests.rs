@@ -50,7 +50,7 @@ fn blocked() -> Value {
     status["ready"] = false.into();
     status["reason"] = down.clone();
     status["reasons"] = json!([
-        { "code": "broker_silent", "text": "the broker has confirmed none of 128 events for 31 s" }, down
+        { "code": "broker_silent", "text": "the broker has not confirmed 128 events for 31 s" }, down
     ]);
     status["rates"]["published_per_second"] = 0.into();
     status["rates"]["retries_per_second"] = 0.25.into();
@@ -109,7 +109,7 @@ fn several_relays_are_shown_with_what_is_wrong() {
 ● blocked for 14 min, not ready · since 2026-11-25T01:02:03Z · b:9464
   slot walrelay · to kafka · up 3 h 2 min · walrelay 0.1.0
   ! sink_down: the sink has taken no event for 4 s
-  ! broker_silent: the broker has confirmed none of 128 events for 31 s
+  ! broker_silent: the broker has not confirmed 128 events for 31 s
   lag          1.2 MiB, 0.8 s         ▁▂▂▃▃▃▅▅▅▇▇▇▁▂▂▃▃▃▅▅▅▇▇▇  max 2.1 MiB
   published    0/s                    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  max 14,000/s
   latency      nothing published within 10 s
@@ -168,7 +168,7 @@ fn what_is_piped_is_ascii_and_not_wrapped() {
 blocked for 14 min, not ready, since 2026-11-25T01:02:03Z, b:9464
   slot walrelay, to kafka, up 3 h 2 min, walrelay 0.1.0
   ! sink_down: the sink has taken no event for 4 s
-  ! broker_silent: the broker has confirmed none of 128 events for 31 s
+  ! broker_silent: the broker has not confirmed 128 events for 31 s
   lag          1.2 MiB, 0.8 s         .::---===###.::---===###  max 2.1 MiB
   published    0/s                    ########################  max 14,000/s
   latency      nothing published within 10 s
@@ -211,6 +211,8 @@ fn a_relay_that_polls_has_rows_instead_of_wal() {
   dead letters 3 open, oldest 1 h 2 min, 0.1/s, 2 keys parked
 ",
     );
+    let one = json!({ "backlog": 1, "backlog_age_seconds": 48.2 });
+    assert_eq!(backlog(&one).as_deref(), Some("1 row, oldest 48 s"));
 }
 
 #[test]

@@ -44,13 +44,14 @@ impl FileBytes for Region {
 }
 
 /// Opens the region, which is made if it is missing. Only a file that was configured must be
-/// usable; [`super::open`] says why another one is not.
+/// usable; [`super::open`] says why another one is not. A file with a stop of another slot is
+/// refused: this relay would overwrite the stop.
 pub(in crate::relay) fn open(
     configured: Option<&Path>,
     slot: &str,
 ) -> Result<Option<(Memory, Remembered)>, Fault> {
     let Some(path) = super::path_of(configured, slot) else { return Ok(None) };
-    with(super::create(&path), path, configured.is_some())
+    with(super::create(&path), path, configured.is_some(), slot)
 }
 
 /// The same where the file exists. Nothing is made or changed.
@@ -60,18 +61,23 @@ pub(in crate::relay) fn look(
 ) -> Result<Option<(Memory, Remembered)>, Fault> {
     let path = super::path_of(configured, slot).filter(|path| path.exists());
     let Some(path) = path else { return Ok(None) };
-    with(super::look(&path), path, configured.is_some())
+    with(super::look(&path), path, configured.is_some(), slot)
 }
 
 fn with(
     opened: io::Result<File>,
     path: PathBuf,
     is_configured: bool,
+    slot: &str,
 ) -> Result<Option<(Memory, Remembered)>, Fault> {
     match opened {
         Ok(file) => {
             let region = Region { file, path: path.clone() };
-            Ok(Some(Memory::read(Arc::new(region), path)))
+            let (memory, remembered) = Memory::read(Arc::new(region), path);
+            if remembered.stop.is_some() && remembered.slot != slot {
+                return Err(super::stop_of_other_slot(memory.path(), &remembered.slot));
+            }
+            Ok(Some((memory, remembered)))
         }
         Err(error) if is_configured => Err(super::unusable(&path, &error)),
         Err(_) => Ok(None),

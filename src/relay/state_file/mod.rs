@@ -105,15 +105,27 @@ impl Drop for LockedFile {
     }
 }
 
-/// Whether [`open`] would succeed. Creates and changes nothing.
+/// Whether [`open`] and [`open_memory`] would succeed. Creates, changes and locks nothing: a relay
+/// that starts at this moment tries the lock only once.
 pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
     const TOPIC: &str = "state-file";
     let Some(path) = path_of(configured, slot) else { return Finding::warn(TOPIC, WITHOUT) };
     let shown = path.display();
-    match check(&path) {
-        Ok(()) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
-        Err(error) if configured.is_some() => Finding::fail(unusable(&path, &error)),
-        Err(error) => Finding::warn(TOPIC, format!("{WITHOUT} ({shown}: {error})")),
+    let looked = match check(&path) {
+        Ok(()) => look_at_memory(configured, slot),
+        Err(error) if configured.is_some() => Err(unusable(&path, &error)),
+        Err(error) => return Finding::warn(TOPIC, format!("{WITHOUT} ({shown}: {error})")),
+    };
+    match looked {
+        Err(fault) => Finding::fail(fault),
+        Ok(Some((_, found))) if !found.slot.is_empty() && found.slot != slot => Finding::warn(
+            TOPIC,
+            format!(
+                "a relay of slot {} has written the state file {shown}: unless that relay is not used any more, give this one a delivery.state_file of its own, or one of the two runs without the file",
+                found.slot
+            ),
+        ),
+        Ok(_) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
     }
 }
 
@@ -139,6 +151,20 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
                 .to_owned(),
         ),
     };
+    refusal(path, exit, &why, mend)
+}
+
+/// The fault of a relay that would overwrite the stop that a relay of `slot` has kept.
+fn stop_of_other_slot(path: &Path, slot: &str) -> Fault {
+    let why = format!("it holds a stop of slot {slot} that nobody has acknowledged");
+    let mend = format!(
+        "give this relay a file of its own; or acknowledge that stop, with the configuration of its \
+         relay: walrelay --set source.slot={slot} resume"
+    );
+    refusal(path, Exit::Usage, &why, mend)
+}
+
+fn refusal(path: &Path, exit: Exit, why: &str, mend: String) -> Fault {
     Fault::new(
         exit,
         "state-file.unusable",

@@ -169,3 +169,46 @@ fn a_file_that_was_removed_or_replaced_is_not_written() {
     assert!(memory.write(&stopped("slot.moved")).is_err() && memory.saw(lsn(60)).is_err());
     assert_eq!(look_at_memory(Some(&path.0), "slot").unwrap().unwrap().1, Remembered::default());
 }
+
+#[test]
+fn a_stop_of_another_slot_is_not_overwritten() {
+    // GIVEN a stop that nobody has acknowledged
+    let path = OwnPath::new();
+    let file = Some(path.0.as_path());
+    let (mut memory, _) = open_memory(file, "slot").unwrap().unwrap();
+    memory.write(&stopped("slot.moved")).unwrap();
+    // WHEN a relay of another slot is to use the file THEN it does not start, and `check` says why
+    let faults = [
+        open_memory(file, "other").unwrap_err(),
+        look_at_memory(file, "other").unwrap_err(),
+        inspect(file, "other").fault.unwrap(),
+    ];
+    for fault in faults {
+        assert_eq!((fault.code, fault.exit), ("state-file.unusable", Exit::Usage));
+        assert!(fault.what.contains("a stop of slot slot that nobody has acknowledged"), "{fault}");
+        assert!(fault.mend.contains("walrelay --set source.slot=slot resume"), "{fault}");
+    }
+    // THEN every process of the slot finds the stop
+    assert_eq!(inspect(file, "slot").level, Level::Ok);
+    assert_eq!(look_at_memory(file, "slot").unwrap().unwrap().1, stopped("slot.moved"));
+    assert_eq!(open_memory(file, "slot").unwrap().unwrap().1, stopped("slot.moved"));
+    // WHEN it is acknowledged THEN the other relay may start
+    memory.write(&Remembered { stop: None, ..stopped("slot.moved") }).unwrap();
+    assert!(open_memory(file, "other").unwrap().is_some());
+}
+
+#[test]
+fn check_warns_of_a_file_of_another_slot() {
+    let path = OwnPath::new();
+    let file = Some(path.0.as_path());
+    // GIVEN a file that no relay has written to yet
+    let (mut memory, _) = open_memory(file, "slot").unwrap().unwrap();
+    assert_eq!(inspect(file, "other").level, Level::Ok);
+    // WHEN a relay has written to it
+    memory.write(&Remembered { stop: None, ..stopped("slot.moved") }).unwrap();
+    // THEN a relay of another slot needs another file
+    assert_eq!(inspect(file, "slot").level, Level::Ok);
+    let found = inspect(file, "other");
+    assert_eq!(found.level, Level::Warn, "{}", found.text);
+    assert!(found.text.contains("a relay of slot slot has written"), "{}", found.text);
+}

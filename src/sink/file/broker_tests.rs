@@ -15,7 +15,7 @@ fn start(broker: &dyn Broker) -> Result<Box<dyn Sink>, Vec<Fault>> {
 
 #[track_caller]
 fn assert_unusable(path: &Path, words: [&str; 2]) {
-    let broker = configure(path, &address()).unwrap();
+    let broker = configure(path, None).unwrap();
     let Err(started) = start(&*broker) else { panic!("{} was opened", path.display()) };
     let found: Vec<Fault> = faults(&broker.inspect(&required())).cloned().collect();
     for fault in [&started[0], &found[0]] {
@@ -57,11 +57,26 @@ fn each_fault_names_the_file_and_what_mends_it() {
 #[test]
 fn the_path_names_a_file_that_is_not_that_of_the_dead_letters() {
     let refused = |path: &str| {
-        let invalid = configure(Path::new(path), &address()).unwrap_err();
+        let invalid = configure(Path::new(path), None).unwrap_err();
         invalid.into_iter().map(|invalid| (invalid.key, invalid.code)).collect::<Vec<_>>()
     };
-    assert_eq!(refused("/data/.."), [("path", "config.bad-value")]);
+    for folder in ["/data/..", "/data/events/"] {
+        assert_eq!(refused(folder), [("path", "config.bad-value")]);
+    }
     assert_eq!(refused("/data/outbox.dlq.jsonl"), [("path", "config.conflict")]);
+}
+
+#[test]
+fn the_state_file_is_neither_the_file_of_the_events_nor_that_of_the_dead_letters() {
+    let configured = |path: &str, state_file: &str| {
+        configure(Path::new(path), Some(Path::new(state_file))).map(drop)
+    };
+    for state_file in ["events.jsonl", "./events.jsonl", "outbox.dlq.jsonl"] {
+        let invalid = configured("events.jsonl", state_file).unwrap_err();
+        assert_eq!((invalid[0].key, invalid[0].code), ("path", "config.conflict"), "{state_file}");
+    }
+    assert!(configured("/data/events.jsonl", "/data/state/../events.state").is_ok());
+    assert!(configured("/data/events.jsonl", "events.jsonl").is_ok());
 }
 
 #[test]

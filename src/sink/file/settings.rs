@@ -1,6 +1,6 @@
 //! The `[sink.file]` section, typed.
 
-use std::path::PathBuf;
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::settings::kind::FILLED;
@@ -27,7 +27,8 @@ impl SinkSettings for FileSettings {
     /// Sets the path of the dead letters.
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let key = name_of!(FileSettings, path);
-        if self.path.file_name().is_none() {
+        let is_folder = self.path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        if is_folder || self.path.file_name().is_none() {
             let what = format!("{:?} does not end in the name of a file", self.path);
             let mend = "path = \"/var/lib/walrelay/events.jsonl\"";
             return vec![InvalidSetting::new("config.bad-value", key, what, mend)];
@@ -38,6 +39,13 @@ impl SinkSettings for FileSettings {
         if self.dead_letters == self.path {
             let place = self.path.display().to_string();
             return vec![InvalidSetting::taken_by_dead_letters(key, &place, "dead_letter.topic")];
+        }
+        let absolute = |path: &Path| path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let own_files = [&*self.path, &*self.dead_letters].map(absolute);
+        if around.state_file.is_some_and(|file| own_files.contains(&absolute(file))) {
+            let what = "delivery.state_file names the file of the events or of the dead letters";
+            let mend = "give delivery.state_file a file of its own";
+            return vec![InvalidSetting::new("config.conflict", key, what, mend)];
         }
         Vec::new()
     }

@@ -1,6 +1,6 @@
 //! A temporary folder for each test, and settings of the sink that point into it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::broker::SINK;
@@ -36,15 +36,16 @@ impl Folder {
     }
 
     pub(super) fn broker(&self) -> Arc<dyn Broker> {
-        configure(&self.path("events.jsonl"), &address()).unwrap()
+        configure(&self.path("events.jsonl"), None).unwrap()
     }
 }
 
 pub(super) fn configure(
-    path: &std::path::Path,
-    dead_letters: &DeadLetterAddress,
+    path: &Path,
+    state_file: Option<&Path>,
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    (SINK.read)(&mut section(path))(&around(dead_letters))
+    let dead_letters = address();
+    (SINK.read)(&mut section(path))(&Surroundings { state_file, ..around(&dead_letters) })
 }
 
 pub(super) fn address() -> DeadLetterAddress {
@@ -52,10 +53,15 @@ pub(super) fn address() -> DeadLetterAddress {
 }
 
 fn around(dead_letters: &DeadLetterAddress) -> Surroundings<'_> {
-    Surroundings { window_events_max: 16_384, window_bytes_max: 64 << 20, dead_letters }
+    Surroundings {
+        window_events_max: 16_384,
+        window_bytes_max: 64 << 20,
+        dead_letters,
+        state_file: None,
+    }
 }
 
-fn section(path: &std::path::Path) -> Visit {
+fn section(path: &Path) -> Visit {
     let path = path.display().to_string();
     section_of(&[("path", &path), ("event_bytes_max", "1MiB")])
 }

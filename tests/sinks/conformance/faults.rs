@@ -10,6 +10,8 @@ use crate::sinks::test_relay::{Event, LIMIT, TestRelay};
 
 /// As long as a sink may take to end, whatever is in flight.
 const END_WITHIN: Duration = Duration::from_secs(2);
+/// A sink that waits for the broker takes far longer; a busy machine does not.
+const HELD_UP_LIMIT: Duration = Duration::from_secs(10);
 
 fn ids(events: &[super::Arrived]) -> Vec<String> {
     events.iter().map(super::Arrived::id).collect()
@@ -52,7 +54,7 @@ fn a_broker_that_stalls_again_and_again_holds_nobody_up() {
             let began = Instant::now();
             published.extend(publish(&mut relay, &place, round * 50, 50, 3));
             relay.poll(Duration::from_millis(5));
-            assert!(began.elapsed() < LIMIT, "held up for {:?}", began.elapsed());
+            assert!(began.elapsed() < HELD_UP_LIMIT, "held up for {:?}", began.elapsed());
             fixture.go_on();
             relay.until("a confirm", |relay| relay.confirmed.len() > before);
         }

@@ -106,7 +106,7 @@ impl Line {
             return text;
         }
         let mut line = Line::sample_of(style, event);
-        line.message += &format!("… (a line of {} bytes)", text.len());
+        line.message += &format!(" (a line of {} bytes)", text.len());
         line.text()
     }
 
@@ -117,8 +117,12 @@ impl Line {
 
     /// Makes a line of the codes of an event and the beginning of its message.
     pub(super) fn sample_of(style: Style, event: &Event<'_>) -> Line {
-        let line = Line::with(style, event, |name| name == "message" || CODES.contains(&name));
-        Line { message: truncated(&line.message, SAMPLE_BYTES_MAX).to_owned(), ..line }
+        let mut line = Line::with(style, event, |name| name == "message" || CODES.contains(&name));
+        let begin = truncated(&line.message, SAMPLE_BYTES_MAX);
+        if begin.len() < line.message.len() {
+            line.message = format!("{begin}…");
+        }
+        line
     }
 
     fn add(&mut self, name: &str, json: impl Serialize, text: &dyn Debug) {

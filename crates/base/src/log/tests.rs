@@ -149,6 +149,22 @@ fn lines_that_were_not_written_or_not_read_are_told_in_the_form_of_the_log() {
 }
 
 #[test]
+fn a_message_that_is_quoted_in_part_ends_with_a_mark() {
+    let quoted = |message: &str| {
+        let text = written_with(Targets::new().with_default(Level::WARN), TEXT, |log| {
+            for _ in 0..11 {
+                tracing::warn!("{message}");
+            }
+            log.write_counts(Instant::now(), true);
+        });
+        text.lines().last().unwrap().split_once("1 more in 1 s: ").unwrap().1.to_owned()
+    };
+    let whole = "x".repeat(120);
+    assert_eq!(quoted(&whole), whole);
+    assert_eq!(quoted(&format!("{whole}y")), format!("{whole}…"));
+}
+
+#[test]
 fn a_line_has_its_fields_in_their_order_and_numbers_as_they_are() {
     let log = || {
         tracing::info!(code = "a.b", shown = %"x y", cause = ?Some(1), n = 7, at = -1.5, is = true, "text");
@@ -192,12 +208,16 @@ fn a_panic_is_written_in_the_style_of_faults() {
 fn a_line_of_any_length_is_cut() {
     let long = "x".repeat(1 << 20);
     for style in [TEXT, Style::Json] {
-        for text in [
-            written(Level::INFO, style, || {
-                tracing::warn!(code = "a.b", error = long, "what is wrong")
-            }),
-            written(Level::INFO, style, || tracing::warn!(code = "a.b", "what is wrong: {long}")),
-        ] {
+        let of_field = written(Level::INFO, style, || {
+            tracing::warn!(code = "a.b", error = long, "what is wrong");
+        });
+        let of_message = written(Level::INFO, style, || {
+            tracing::warn!(code = "a.b", "what is wrong: {long}");
+        });
+        // Only a message that was cut has the mark.
+        assert!(of_field.contains("what is wrong (a line of"), "{of_field}");
+        assert!(of_message.contains("xx… (a line of"), "{of_message}");
+        for text in [of_field, of_message] {
             assert!(text.len() < 4096 && text.lines().count() == 1, "{} bytes", text.len());
             assert!(text.contains("what is wrong") && text.contains("a.b"), "{text}");
             assert!(text.contains("a line of 10"), "{text}");

@@ -92,7 +92,10 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     candidates
         .into_iter()
         .map(|candidate| (distance(candidate), candidate))
-        .filter(|(distance, near)| *distance <= 1 + folded.len().min(near.len()) / 3)
+        .filter(|(distance, near)| {
+            let (short, long) = (folded.len().min(near.len()), folded.len().max(near.len()));
+            *distance <= 1 + short / 3 && 2 * *distance < long
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

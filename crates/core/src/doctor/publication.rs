@@ -21,6 +21,8 @@ use crate::source::settings::SourceSettings;
 const KNOWS_EXCEPT: u32 = 190_000;
 /// The first version that can publish generated columns.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
+/// The help where the statement would have a row filter that Postgres refuses.
+const FILTER_FIRST: &str = "write a row filter that Postgres allows, then: walrelay check";
 
 /// `has_slot` says whether there is a slot of this database that a relay could read on from.
 pub fn judge(
@@ -31,10 +33,14 @@ pub fn judge(
 ) -> Vec<Finding> {
     let name = &settings.publication;
     // A statement that adds the table with such a filter would fail.
-    let refused = published.tables.iter().filter_map(refused_filter).map(Finding::fail);
+    let refused: Vec<Finding> =
+        published.tables.iter().filter_map(refused_filter).map(Finding::fail).collect();
     let Some(publication) = &published.publication else {
-        let missing = Finding::fail(publication_missing(settings, has_slot));
-        return refused.chain([missing]).collect();
+        let mut missing = publication_missing(settings, has_slot);
+        if !refused.is_empty() {
+            missing.mend = FILTER_FIRST.to_owned();
+        }
+        return refused.into_iter().chain([Finding::fail(missing)]).collect();
     };
     let without_filters = without_filters(&settings.outboxes, server_version).map(Finding::fail);
     let mut findings: Vec<Finding> = without_filters.into_iter().chain(refused).collect();
@@ -77,7 +83,7 @@ fn let_through(published: &PublishedFacts, outboxes: &[OutboxTable]) -> Option<S
 }
 
 /// The row filter that `where` declares, if Postgres cannot plan it.
-fn refused_filter(table: &TableFacts) -> Option<Fault> {
+pub fn refused_filter(table: &TableFacts) -> Option<Fault> {
     let why = table.filter_refused.as_ref()?;
     Some(Fault::new(
         Exit::Source,
@@ -274,6 +280,8 @@ impl CoveredTable<'_> {
                     self.publication.except_sql(name)
                 ),
             )
+        } else if self.table.filter_refused.is_some() {
+            (what, FILTER_FIRST.to_owned())
         } else {
             let add = add_table_sql(name, self.outbox);
             let who = format!("(as owner of the publication, {owner}, and of the table)");

@@ -344,7 +344,10 @@ impl FailurePolicy {
                 let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
                 flight.attempts = Some(attempts);
                 self.retries.wait(sequence, attempts, now.instant);
-                Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
+                let (reason, topic) = (failure.reason, &self.gate.writer().settings.address.topic);
+                Ok(FailureOutcome::DeadLetterDelayed(format!(
+                    "{reason} (dead-letter topic {topic}); help: walrelay check; what is missing is made by: walrelay init"
+                )))
             }
             Disposition::Terminal | Disposition::Halt => {
                 Err(self.count_unpublishable(faults::dead_letter_refused(&failure)))

@@ -57,6 +57,8 @@ struct Entry<T> {
     refused: bool,
     /// Was in flight when the broker closed the channel because of some message.
     suspect: bool,
+    /// Was a suspect when it was set aside.
+    suspect_aside: bool,
     /// Was left without an answer: other suspects are sent before it.
     unanswered: bool,
     /// Has failed, may have failed, or is a dead letter.
@@ -137,6 +139,7 @@ impl<T: LaneItem> KeyLanes<T> {
             item: Arc::new(item),
             refused: false,
             suspect: false,
+            suspect_aside: false,
             unanswered: false,
             troubled: false,
         };
@@ -219,12 +222,18 @@ impl<T: LaneItem> KeyLanes<T> {
     pub fn set_aside(&mut self, sequence: Sequence) {
         self.ready.remove(&sequence);
         if let Some(entry) = self.entries.get_mut(&sequence) {
-            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+            let was_suspect = std::mem::take(&mut entry.suspect);
+            entry.suspect_aside |= was_suspect;
+            self.suspects -= usize::from(was_suspect);
         }
     }
 
     /// An event that was set aside may be sent again.
     pub fn take_up(&mut self, sequence: Sequence) {
+        let aside = self.entries.get_mut(&sequence).map(|entry| &mut entry.suspect_aside);
+        if aside.is_some_and(std::mem::take) {
+            self.suspect(sequence);
+        }
         self.promote(sequence);
     }
 
@@ -267,7 +276,7 @@ impl<T: LaneItem> KeyLanes<T> {
         self.answered(sequence);
         self.mark_troubled(sequence);
         if let Some(entry) = self.entries.get_mut(&sequence) {
-            entry.refused = true;
+            (entry.refused, entry.suspect_aside) = (true, false);
             self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
         }
         if on(Mutant::LaneGoesOn) {
@@ -367,11 +376,6 @@ impl<T: LaneItem> KeyLanes<T> {
     /// Whether nothing may be sent now, and no answer is expected soon.
     pub fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.in_flight.len() == self.unanswered.len()
-    }
-
-    /// The items in flight that were left without an answer for long.
-    pub fn unanswered_items(&self) -> impl Iterator<Item = &T> {
-        self.unanswered.iter().filter_map(|sequence| self.item(*sequence))
     }
 
     /// Whether anything in flight was left without an answer for long.

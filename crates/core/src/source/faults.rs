@@ -216,7 +216,12 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
     let by_order = format!("{order} >= FIRST");
     let (since, otherwise) = match outbox.is_shipped() {
         true => {
-            let otherwise = format!("if the table has no created_at: WHERE {by_order}; ");
+            let mut otherwise = format!("if the table has no created_at: WHERE {by_order}; ");
+            if outbox.order.is_none() {
+                otherwise += &format!(
+                    "if it has no {order}, there is no statement: the order of the rows of one key is not known; "
+                );
+            }
             ("created_at >= 'TIME'".to_owned(), otherwise)
         }
         false => (by_order, String::new()),

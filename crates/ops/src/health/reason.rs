@@ -1,7 +1,7 @@
 //! Why the relay is in a state other than streaming or polling: a code for scripts and a sentence.
 
 use std::fmt;
-use walrelay_base::figures::binary_size;
+use walrelay_base::figures::{binary_size, counted};
 
 use super::{IntakeHold, SilentDestination};
 
@@ -97,26 +97,27 @@ impl fmt::Display for StateReason {
                 return write!(f, "stopped with {code}; it waits to be resumed: walrelay resume");
             }
             StateReason::BrokerSilent { for_ms, events } => {
-                let for_s = for_ms / 1000;
-                return write!(f, "the broker has confirmed none of {events} events for {for_s} s");
+                let (for_s, events) = (for_ms / 1000, counted(events as usize, "event"));
+                return write!(f, "the broker has not confirmed {events} for {for_s} s");
             }
             StateReason::DestinationSilent { for_ms, silent } => {
                 let (for_s, SilentDestination { name, events }) = (for_ms / 1000, silent);
                 return write!(
                     f,
-                    "{name} confirms nothing while others do: {events} events wait, for {for_s} s"
+                    "{name} confirms nothing while others do: {} unconfirmed for {for_s} s",
+                    counted(events as usize, "event")
                 );
             }
             StateReason::LoginRefused { by, for_ms } => {
                 return write!(f, "{by} has refused the login for {} s", for_ms / 1000);
             }
             StateReason::Full { hold, for_ms, events } => {
-                let for_s = for_ms / 1000;
+                let (for_s, events) = (for_ms / 1000, counted(events as usize, "event"));
                 let full = match hold {
                     IntakeHold::SinkFull => "the broker client takes no more than",
                     _ => "the window is full of",
                 };
-                return write!(f, "{full} {events} events, none settled for {for_s} s");
+                return write!(f, "{full} {events}, none settled for {for_s} s");
             }
             StateReason::WalUnconfirmed { for_ms, bytes } => {
                 let for_s = for_ms / 1000;

@@ -386,7 +386,9 @@ fn a_note_is_kept_replaced_and_bounded() {
 #[test]
 fn reasons_read_as_sentences() {
     let reason = StateReason::BrokerSilent { for_ms: 31_999, events: 12 };
-    assert_eq!(reason.to_string(), "the broker has confirmed none of 12 events for 31 s");
+    assert_eq!(reason.to_string(), "the broker has not confirmed 12 events for 31 s");
+    let reason = StateReason::BrokerSilent { for_ms: 31_999, events: 1 };
+    assert_eq!(reason.to_string(), "the broker has not confirmed 1 event for 31 s");
     assert_eq!(StateReason::SinkDown(500).to_string(), "the sink has taken no event for 0 s");
 }
 

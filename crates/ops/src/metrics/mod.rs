@@ -92,7 +92,7 @@ table! {
     dlq_oldest_age_seconds: Gauge = "outbox_dlq_oldest_age_seconds", "seconds", NONE,
         "Age of the oldest open dead letter; 0 without one, NaN while the dead-letter topic is not read.";
     publish_latency_seconds: Histogram = "outbox_publish_latency_seconds", "seconds", LATENCY_SECONDS,
-        "Time from the commit in Postgres to the confirm by the broker.";
+        "Time from the commit in Postgres (of a polled row: from its created_at) to the confirm by the broker.";
     stage_seconds: Family<Histogram, Stage> = "outbox_stage_seconds", "seconds", STAGE_SECONDS,
         "Time that one pass of the data loop spends in each stage. Passes that skip a stage and the time between passes are not counted. Only with a slot.";
     in_flight_events: IntGauge = "outbox_in_flight_events", "events", NONE,
@@ -106,9 +106,9 @@ table! {
     headers_dropped: IntCounter = "outbox_headers_dropped_total", "headers", NONE,
         "Headers in rows that were left out of the record, because their names begin with dlq- or x-retry-.";
     source_reconnects: IntCounter = "outbox_source_reconnects_total", "connections", NONE,
-        "Replication streams that broke, or that the relay gave up.";
+        "Replication streams that broke, or that the relay gave up. Only with a slot.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
-        "1 while the replication stream is open.";
+        "1 while the replication stream is open, or while rows are polled.";
     state: Family<IntGauge, HealthState> = "outbox_state", "0 or 1", NONE,
         "1 for the state of the relay, 0 for the others.";
     intake_held: Family<IntGauge, IntakeHold> = "outbox_intake_held", "0 or 1", NONE,
@@ -116,9 +116,9 @@ table! {
     state_since_timestamp_seconds: Gauge = "outbox_state_since_timestamp_seconds", "seconds", NONE,
         "Time at which the present state of the relay began, in seconds since the Unix epoch.";
     backlog: Gauge = "outbox_backlog", "rows", NONE,
-        "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
+        "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read, and while the table cannot be read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
-        "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read or none has a time.";
+        "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read or none has a time, and while the table cannot be read.";
     expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,
         "Polling: claimed rows that were given back because their process did not renew the claim.";
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,

@@ -28,6 +28,8 @@ use walrelay_base::secret::Secret;
 use walrelay_base::tls::{self, PemFile, RootsVerifier, TlsError};
 use walrelay_base::{host, http, runtime};
 
+/// Collectors usually take OTLP over gRPC here.
+const GRPC_PORT: u16 = 4317;
 /// A batch that is not full waits so long for more.
 const BATCH_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -104,7 +106,15 @@ pub fn inspect(settings: &TracingSettings) -> Option<Finding> {
                 ),
             )
         }
-        Ok(client) => Finding::ok("tracing", format!("spans go to {}", client.endpoint)),
+        Ok(OtlpClient { endpoint, .. }) if endpoint.port == GRPC_PORT => Finding::warn(
+            "tracing",
+            format!(
+                "spans go to {endpoint}; port {GRPC_PORT} is usually OTLP over gRPC, which is not supported: use 4318"
+            ),
+        ),
+        Ok(OtlpClient { endpoint, .. }) => {
+            Finding::ok("tracing", format!("spans are to go to {endpoint} (not tried)"))
+        }
         Err(fault) => Finding::fail(fault),
     })
 }

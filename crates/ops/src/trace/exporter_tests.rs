@@ -254,6 +254,19 @@ fn a_file_without_certificates_is_refused_at_the_start() {
     assert!(fault.what.contains("/nowhere/ca.pem"), "{fault}");
 }
 
+#[test]
+fn a_check_says_that_the_collector_was_not_asked_and_warns_of_the_port_of_grpc() {
+    let finding = |url: &str| {
+        let endpoint = Some(Secret::new(url));
+        inspect(&TracingSettings { endpoint, ..TracingSettings::default() }).unwrap()
+    };
+    let found = finding("http://localhost:4318");
+    let text = "spans are to go to http://localhost:4318/v1/traces (not tried)";
+    assert_eq!(found, Finding::ok("tracing", text));
+    let found = finding("http://localhost:4317");
+    assert!(found.is_warning() && found.text.ends_with("not supported: use 4318"), "{found:?}");
+}
+
 /// Ends TLS in front of the collector for as long as the test process lives; returns the port.
 fn tls_in_front_of(collector: &Collector, folder: &std::path::Path) -> u16 {
     let acceptor = tls_acceptor(folder);

@@ -12,6 +12,8 @@ use walrelay_base::finding::Level;
 use walrelay_base::template::Template;
 use walrelay_core::outbox::settings::OutboxTable;
 
+const REST: &str = "then run the command again";
+
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
     let report = inspect(client, settings).await.unwrap();
     let relay = report.facts.role.clone();
@@ -44,12 +46,12 @@ async fn an_empty_database_is_made_ready_once() {
         ]
     );
     let mut told = Vec::new();
-    run(&client, &steps, |step| told.push(step.clone())).await.unwrap();
+    run(&client, &steps, |step| told.push(step.clone()), REST).await.unwrap();
     assert_eq!(told, steps);
     assert_eq!(faults(&client, &settings).await, [""; 0]);
     // WHEN asked again THEN nothing is left to make, and the old steps do no harm
     assert_eq!(planned(&client, &settings).await, []);
-    run(&client, &steps, |_| {}).await.unwrap();
+    run(&client, &steps, |_| {}, REST).await.unwrap();
     assert_eq!(faults(&client, &settings).await, [""; 0]);
 }
 
@@ -75,7 +77,7 @@ async fn a_table_is_added_behind_the_transactions_that_have_written_to_it() {
         assert_eq!(planned(&writer, &settings).await, steps);
         writer.batch_execute("COMMIT").await.unwrap();
     };
-    let (added, ()) = tokio::join!(run(&client, &steps, |_| {}), write);
+    let (added, ()) = tokio::join!(run(&client, &steps, |_| {}, REST), write);
     added.unwrap();
     assert_eq!(planned(&client, &settings).await, []);
     // THEN the script does the same, and does no harm where the table was added meanwhile
@@ -138,7 +140,7 @@ async fn what_exists_is_kept() {
             "add sales.events to publication init_partly",
         ]
     );
-    run(&client, &steps, |_| {}).await.unwrap();
+    run(&client, &steps, |_| {}, REST).await.unwrap();
     assert_eq!(faults(&client, &settings).await, [""; 0]);
     assert_eq!(planned(&client, &settings).await, []);
     let kept = client.query_one("SELECT count(*) FROM outbox", &[]).await.unwrap();
@@ -169,6 +171,24 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_table_whose_name_differs_in_case_only_is_not_made_a_second_time() {
+    let (client, mut settings) = testing::logical().database("init_case").await;
+    client.batch_execute("CREATE TABLE public.\"OutboxMessages\" ()").await.unwrap();
+    settings.outboxes[0].table = "outboxmessages".into();
+    let facts = inspect(&client, &settings).await.unwrap().facts;
+    let fault = plan(&facts, &settings, &facts.role, None).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
+    let meant = "if public.OutboxMessages is meant: table = \"public.OutboxMessages\" in ";
+    assert!(fault.mend.starts_with(meant), "{fault}");
+    assert!(fault.mend.contains(&table_sql(&settings.outboxes[0]).unwrap()), "{fault}");
+    // WHEN the name differs in more than case THEN the table is made
+    settings.outboxes[0].table = "outbox_messages".into();
+    let what = "make outbox table public.outbox_messages";
+    assert_eq!(whats(&planned(&client, &settings).await)[0], what);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_statement_that_postgres_refuses_is_told_with_its_reason() {
     let (client, mut settings) = testing::logical().database("init_statement").await;
     if inspect(&client, &settings).await.unwrap().facts.server.version < 150_000 {
@@ -176,20 +196,21 @@ async fn a_statement_that_postgres_refuses_is_told_with_its_reason() {
     }
     let refused = async |settings: &SourceSettings| {
         let steps = planned(&client, settings).await;
-        let fault = run(&client, &steps, |_| {}).await.unwrap_err();
-        assert_eq!((fault.code, fault.place.as_str()), ("source.query", "source.url"));
-        fault
+        run(&client, &steps, |_| {}, REST).await.unwrap_err()
     };
     settings.outboxes[0].filter = Some("created_at > pg_catalog.now()".into());
     let fault = refused(&settings).await;
     let detail = "(SQLSTATE 0A000); User-defined or built-in mutable functions are not allowed.";
     assert!(fault.what.ends_with(detail), "{fault}");
-    assert!(fault.mend.contains("\nBEGIN; CREATE PUBLICATION \"init_statement\""), "{fault}");
+    assert_eq!((fault.code, fault.place.as_str()), ("publication.row-filter", "source.outbox"));
+    assert!(fault.mend.contains("immutable functions"), "{fault}");
     // WHEN the table is a view
     client.batch_execute("CREATE VIEW v AS SELECT 1 AS id, '' AS payload").await.unwrap();
     settings.outboxes[0] = OutboxTable { table: "v".into(), ..testing::outbox() };
     let fault = refused(&settings).await;
     assert!(fault.what.ends_with("This operation is not supported for views."), "{fault}");
+    assert_eq!((fault.code, fault.place.as_str()), ("source.query", "source.url"));
+    assert!(fault.mend.contains("\nBEGIN; CREATE PUBLICATION \"init_statement\""), "{fault}");
 }
 
 #[tokio::test]
@@ -235,17 +256,18 @@ async fn who_may_not_is_told_who_may() {
             denied.batch_execute(&steps[number].sql).await.unwrap();
             client.batch_execute(&steps[2].sql).await.unwrap();
         }
-        let fault = run(&denied, &steps[number..=number], |_| {}).await.unwrap_err();
+        let fault = run(&denied, &steps[number..=number], |_| {}, REST).await.unwrap_err();
         assert_eq!((fault.code, fault.exit), ("init.permission", Exit::Source));
         assert!(fault.mend.contains(who), "{}", fault.mend);
         assert!(fault.mend.contains(&steps[number].sql));
+        assert_eq!(fault.mend.ends_with(REST), number < 3, "{}", fault.mend);
     }
     // THEN a superuser gives the role its right and makes the rest
     let report = inspect(&client, &settings).await.unwrap();
     let relay = crate::facts::role(&client, "nobody_much").await.unwrap().unwrap();
     let steps = plan(&report.facts, &settings, &relay, None).unwrap();
     assert!(!steps[0].hint);
-    run(&client, &steps, |_| {}).await.unwrap();
+    run(&client, &steps, |_| {}, REST).await.unwrap();
     assert_eq!(faults(&denied, &settings).await, [""; 0]);
 }
 

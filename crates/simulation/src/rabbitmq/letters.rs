@@ -5,7 +5,7 @@ use walrelay_core::dead_letter::writer::{ATTEMPTS, CLASS_CRASH, ERROR_CLASS};
 use walrelay_core::sink::rabbitmq::fault::{ACCESS_REFUSED, NO_EXCHANGE, close_class};
 
 use super::queues::Poison;
-use super::server::Server;
+use super::server::{Round, Server};
 use crate::broker::Record;
 use crate::process::ATTEMPTS_MAX;
 
@@ -27,12 +27,6 @@ impl MissingTold {
         self.until_us = now_us + BELIEVED_US + HEARD_WITHIN_US;
     }
 
-    pub(super) fn note(&mut self, newest: u64, now_us: u64) {
-        if now_us < self.until_us {
-            self.newest = newest;
-        }
-    }
-
     /// An event that was committed later was tried when the relay had to ask again.
     fn explains(&self, id: &str) -> bool {
         let number = id.strip_prefix('e').and_then(|number| number.parse::<u64>().ok());
@@ -41,6 +35,18 @@ impl MissingTold {
 }
 
 impl Server {
+    /// Notes the newest event for the relays that may believe that an exchange is missing. While a relay stands
+    /// still, so may its clock.
+    pub(super) fn note_newest(&mut self, round: &Round) {
+        let passed_us = round.now_us - self.now_us;
+        for (told, stands_still) in self.missing_told.iter_mut().zip(round.stands_still) {
+            told.until_us += if stands_still { passed_us } else { 0 };
+            if round.now_us < told.until_us {
+                told.newest = round.newest;
+            }
+        }
+    }
+
     /// The broker has refused an event.
     pub(super) fn refused(&mut self, id: &str) {
         if !self.refused.contains(id) {

@@ -64,6 +64,8 @@ pub(crate) struct Round {
     pub(crate) late_us: u64,
     /// The number of the event that was committed last.
     pub(crate) newest: u64,
+    /// Which relays stand still.
+    pub(crate) stands_still: [bool; RELAYS_MAX],
     pub(crate) is_away: bool,
     pub(crate) mood: Mood,
 }
@@ -374,10 +376,9 @@ impl Server {
     }
 
     pub(super) fn round(&mut self, round: Round) {
-        let Round { now_us, newest, is_away, .. } = round;
-        self.now_us = now_us;
-        self.missing_told.iter_mut().for_each(|told| told.note(newest, now_us));
-        if !is_away {
+        self.note_newest(&round);
+        self.now_us = round.now_us;
+        if !round.is_away {
             self.recover();
         }
         let mut last = 0;
@@ -387,10 +388,10 @@ impl Server {
             if !self.frozen[relay] {
                 self.work(id, round);
             }
-            if !is_away {
+            if !round.is_away {
                 self.serve(id, round);
             }
-            self.time_out(id, now_us);
+            self.time_out(id, round.now_us);
         }
         let late = self.connections.values_mut().map(|it| std::mem::take(&mut it.late_answers));
         self.counts.late += late.sum::<u64>();

@@ -141,8 +141,11 @@ impl World {
     /// destination that is silent.
     fn waiting_event(&self, relay: usize) -> Option<u64> {
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        // Where there can be no more channels, destinations share them.
-        if broker.rabbitmq.has_silent_queue() && broker.rabbitmq.shares_channels(relay) {
+        // Where there can be no more channels, destinations share them. An exchange that is declared again is
+        // tried now and then, because each close sends again what the silent queue has not answered.
+        let is_tried_late = self.report.rabbitmq.no_exchange > 0;
+        let may_wait = is_tried_late || broker.rabbitmq.shares_channels(relay);
+        if broker.rabbitmq.has_silent_queue() && may_wait {
             return None;
         }
         let confirmed = postgres.slot.as_ref()?.confirmed;

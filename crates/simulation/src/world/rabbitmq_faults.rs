@@ -46,7 +46,10 @@ impl World {
         broker.rabbitmq.draw_from(seed);
         let (is_away, sent) = (broker.is_away, broker.sent);
         let newest = self.report.events;
-        broker.rabbitmq_round(Round { now_us, late_us, newest, is_away, mood });
+        let until_us = |relay: usize| self.frozen_until_us.get(relay).copied();
+        let stands_still =
+            std::array::from_fn(|relay| until_us(relay).is_some_and(|it| now_us < it));
+        broker.rabbitmq_round(Round { now_us, late_us, newest, stands_still, is_away, mood });
         let explained = broker.rabbitmq.take_explained();
         self.report.rabbitmq = broker.rabbitmq.counts();
         let complaint = broker.rabbitmq.take_complaint();

@@ -124,7 +124,7 @@ pub struct TextRule {
 
 pub const FILLED: TextRule = TextRule {
     pattern: "^.+$",
-    wanted: "a text that is not empty",
+    wanted: "a text of one character or more",
     holds: |text| !text.is_empty(),
 };
 /// The name of a column, a table or a publication.
@@ -294,10 +294,17 @@ impl Kind for SecretText {
             Raw::Reference(read) => read()?,
             other => return Err(BadValue::mismatch(self, other)),
         };
-        match secret.is_empty() && self.is_url {
-            true => bad("the value is empty", format!("write {}", self.described().example)),
-            false => Ok(secret),
+        if !self.is_url || !secret.is_empty() {
+            return Ok(secret);
         }
+        let Some(file) = secret.file() else {
+            return bad("the value is empty", format!("write {}", self.described().example));
+        };
+        let (what, mend) = (
+            format!("the file {} is empty", file.display()),
+            format!("write the URL into it: ls -l {}", file.display()),
+        );
+        Err(BadValue { what, mend, may_pass: true })
     }
 
     fn show(&self, secret: &Secret) -> Json {

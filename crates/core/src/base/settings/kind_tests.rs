@@ -77,6 +77,20 @@ fn a_secret_is_read_where_it_is_referred_to() {
 }
 
 #[test]
+fn an_empty_url_may_pass_if_its_file_has_yet_to_be_written() {
+    let kind = SecretText { is_url: true };
+    let read = |secret: Secret| {
+        let secret: Result<Secret, BadValue> = Ok(secret);
+        kind.parse(&Raw::Reference(Box::new(move || secret.clone()))).unwrap_err()
+    };
+    let of_file = read(Secret::of(String::new(), std::path::Path::new("/run/url").into()));
+    assert_eq!((of_file.what.as_str(), of_file.may_pass), ("the file /run/url is empty", true));
+    assert_eq!(of_file.mend, "write the URL into it: ls -l /run/url");
+    let of_variable = read(Secret::default());
+    assert_eq!((of_variable.what.as_str(), of_variable.may_pass), ("the value is empty", false));
+}
+
+#[test]
 fn a_variable_in_place_of_a_url_is_told_how_it_is_written() {
     let read = |is_url, text: &str| SecretText { is_url }.parse(&Raw::Text(text.into()));
     for text in ["${DATABASE_URL}", "$DATABASE_URL"] {

@@ -92,9 +92,17 @@ impl Memory {
         if text.len() as u64 > COPY_BYTES - HEAD_BYTES as u64 {
             return Err(io::Error::other("the publication has too many tables to be remembered"));
         }
+        let newest = self.newest();
+        let kept =
+            newest.as_ref().and_then(|(_, text)| serde_json::from_slice::<Remembered>(text).ok());
+        if kept.is_some_and(|kept| kept.stop.is_some() && kept.slot != remembered.slot) {
+            return Err(io::Error::other(
+                "it holds a stop of another slot that nobody has acknowledged",
+            ));
+        }
         self.claim()?;
         // Another process may have written one since, which must not be taken for this one.
-        let number = self.newest().map_or(0, |(number, _)| number).max(self.number) + 1;
+        let number = newest.map_or(0, |(number, _)| number).max(self.number) + 1;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
         bytes.extend_from_slice(&number.to_ne_bytes());
         bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());

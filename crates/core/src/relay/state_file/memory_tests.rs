@@ -48,6 +48,21 @@ fn a_copy_that_was_written_half_is_none() {
 }
 
 #[test]
+fn a_stop_of_another_slot_is_not_overwritten() {
+    let file = MemoryFile::default();
+    let of = |slot: &str, it: Remembered| Remembered { slot: slot.to_owned(), ..it };
+    let (mut memory, _) = open(&file);
+    let (mut other, _) = open(&file);
+    memory.write(&of("a", stopped("slot.moved"))).unwrap();
+    assert!(other.write(&of("b", Remembered::default())).is_err());
+    assert_eq!(open(&file).1, of("a", stopped("slot.moved")));
+    // WHEN the stop was acknowledged THEN it is
+    memory.write(&of("a", Remembered::default())).unwrap();
+    other.write(&of("b", stopped("slot.went-back"))).unwrap();
+    assert_eq!(open(&file).1, of("b", stopped("slot.went-back")));
+}
+
+#[test]
 fn what_has_no_room_is_refused_and_the_last_copy_stays() {
     let file = MemoryFile::default();
     let (mut memory, _) = open(&file);

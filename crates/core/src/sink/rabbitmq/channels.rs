@@ -129,7 +129,7 @@ impl PublishChannels {
     ) -> Option<u16> {
         let destination = self.destination(message);
         let Some(index) = self.channel_for(destination, now) else {
-            self.wait(sequence, message);
+            self.waiting.entry(destination).or_default().messages.insert(sequence);
             return None;
         };
         let channel = &mut self.channels[index];
@@ -142,10 +142,15 @@ impl PublishChannels {
         Some(channel.number)
     }
 
-    /// Lets the message wait until [`PublishChannels::release`] returns it: once its destination has answered.
-    pub(super) fn wait(&mut self, sequence: Sequence, message: &AmqpMessage) {
+    /// Lets the message wait until [`PublishChannels::release`] returns it, if its destination has not answered
+    /// another one. Returns whether it waits.
+    pub(super) fn waits_behind(&mut self, sequence: Sequence, message: &AmqpMessage) -> bool {
         let destination = self.destination(message);
-        self.waiting.entry(destination).or_default().messages.insert(sequence);
+        let is_behind = self.in_flight_of.contains_key(&destination);
+        if is_behind {
+            self.waiting.entry(destination).or_default().messages.insert(sequence);
+        }
+        is_behind
     }
 
     /// Notes that the connection has taken so many more of the messages.

@@ -30,6 +30,9 @@ const CONTENT_TYPE_HEADER: &str = "content-type";
 pub const OFFSET_HEADER: &str = "x-stream-offset";
 /// The broker routes by the first two, and refuses them as text; it writes the third itself.
 const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
+/// Ends the help about an exchange for events that does not exist. An event that one queue gets counts
+/// as delivered, so the relay must not run before all queues are bound again.
+pub const LOST_BINDINGS: &str = "; a deleted exchange has lost the bindings of all queues: stop the relay first, and bind the queues of other consumers again before it starts, or they miss events";
 
 // The parts of a message in the order of `AmqpMessage::bytes`. Names and values of headers follow.
 const EXCHANGE: usize = 0;
@@ -302,8 +305,9 @@ impl AmqpMessage {
         let exchange = self.exchange();
         let reason = format!("there is no exchange {exchange:?}");
         let name = quoted(exchange);
+        let bindings = if self.is_dead_letter { "" } else { LOST_BINDINGS };
         let mend = format!(
-            "{}, or, where the exchange is not a template: walrelay init",
+            "{}, or, where the exchange is not a template: walrelay init{bindings}",
             address.admin(&format!("declare exchange --name {name} --type TYPE --durable true"))
         );
         self.failure(Disposition::Transient, fault::NO_EXCHANGE, reason, mend)

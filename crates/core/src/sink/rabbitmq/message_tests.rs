@@ -280,6 +280,9 @@ fn the_command_for_an_event_without_a_queue_names_the_virtual_host() {
     assert!(mend("").starts_with(queue), "{}", mend(""));
     let missing = copy(&event()).unwrap().no_exchange(&address).mend;
     assert!(missing.starts_with("rabbitmqadmin --vhost 'shop' declare exchange"), "{missing}");
+    assert!(missing.ends_with(LOST_BINDINGS), "{missing}");
+    let missing = letter(&failed(&[])).no_exchange(&address).mend;
+    assert!(missing.ends_with("walrelay init"), "{missing}");
 }
 
 #[test]

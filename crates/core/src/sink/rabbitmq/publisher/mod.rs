@@ -439,9 +439,11 @@ impl Publisher {
                     continue;
                 }
             }
-            if self.unconfirmed.is_suspect(sequence) && self.is_silent(&message) {
-                self.channels.wait(sequence, &message);
-                self.unconfirmed.set_aside(sequence);
+            // A suspect is sent when all in flight has been without an answer for long. Behind one for its
+            // destination it would have none either, and would hold up all others until then.
+            let is_suspect = self.unconfirmed.is_suspect(sequence);
+            if is_suspect && self.channels.waits_behind(sequence, &message) {
+                self.set_aside(sequence);
                 continue;
             }
             match self.exchanges.exists(message.exchange(), now) {
@@ -459,7 +461,7 @@ impl Publisher {
                         self.unconfirmed.sent(sequence, &message);
                         port.send(channel, &message);
                     }
-                    None => self.unconfirmed.set_aside(sequence),
+                    None => self.set_aside(sequence),
                 },
                 Some(false) => {
                     self.fail(sequence, message.no_exchange(&self.address));
@@ -472,11 +474,10 @@ impl Publisher {
         }
     }
 
-    /// Whether a message for the same destination has been without an answer for long. Another one would
-    /// have none either, and what is sent alone holds up all others until then.
-    fn is_silent(&self, message: &AmqpMessage) -> bool {
-        let mut unanswered = self.unconfirmed.unanswered_items();
-        unanswered.any(|it| it.destination() == message.destination())
+    /// The message waits for its destination, or for a channel.
+    fn set_aside(&mut self, sequence: Sequence) {
+        self.trying = self.trying.filter(|it| *it != sequence);
+        self.unconfirmed.set_aside(sequence);
     }
 
     /// The broker has answered publishes: it has confirmed, refused or returned them.

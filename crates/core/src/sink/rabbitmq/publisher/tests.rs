@@ -417,9 +417,18 @@ fn what_is_sent_alone_waits_behind_a_message_of_its_queue_that_has_no_answer() {
     fixture.handle(AmqpEvent::Answers(vec![(2, confirm)]));
     assert!(fixture.publisher.reports().contains(&SinkReport::Confirmed(4)));
     assert!(fixture.sent().is_empty());
-    // WHEN the queue answers THEN those that have waited for it are sent
+    // WHEN the queue answers THEN those that have waited for it are sent, each of them alone
     assert_eq!(fixture.confirm(1), [SinkReport::Confirmed(1)]);
-    assert_eq!(fixture.sent(), ["2", "3"]);
+    assert_eq!(fixture.sent(), ["2"]);
+    // WHEN the connection is lost meanwhile THEN they are sent again, and still alone
+    fixture.publisher.unconfirmed.unanswered(2);
+    fixture.advance();
+    assert!(fixture.sent().is_empty());
+    fixture.lose("reset");
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["3"]);
+    fixture.confirm(1);
+    assert_eq!(fixture.sent(), ["2"]);
 }
 
 #[test]
