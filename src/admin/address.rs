@@ -60,7 +60,7 @@ pub(crate) fn inspect(listen: SocketAddr, configured: &RelayName) -> Finding {
     let Some(holder) = holder else { return Finding::fail(fault) };
     if holder == *configured {
         let text = format!(
-            "a {holder} runs already, and listens on {listen}; a second one on this machine needs another admin.listen; if that is a relay of another database, run cannot start: give another admin.listen"
+            "a {holder} runs already, and listens on {listen}; a second one on this machine needs another admin.listen; if that is a relay of another database, this one cannot start without that"
         );
         return Finding::warn(TOPIC, text);
     }

@@ -43,7 +43,9 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
 fn of_argument(fault: Fault) -> Fault {
     const MEND: &str = "to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;";
     match fault.code {
-        "slot.missing" => Fault { place: "NAME".to_owned(), mend: MEND.to_owned(), ..fault },
+        "slot.missing" if fault.place == "source.slot" => {
+            Fault { place: "NAME".to_owned(), mend: MEND.to_owned(), ..fault }
+        }
         _ => fault,
     }
 }

@@ -85,8 +85,8 @@ pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
     // In a connection string of keywords, a line end is a blank.
     let is_url = url.expose().trim_start().starts_with("postgres");
     if is_url && url.expose().contains(['\n', '\r']) {
-        let mend = "write it on one line, with at most one line end after it";
-        visit.refuse(&path, "config.bad-value", "the URL has more than one line", mend);
+        let mend = "write it without a line end; only a file may have one behind it";
+        visit.refuse(&path, "config.bad-value", "the URL has a line end in it or after it", mend);
         return None;
     }
     let env = |name: &str| visit.tree.variables.get(name).cloned();

@@ -214,10 +214,8 @@ fn unknown_key(name: &str, origin: &Origin) -> Problem {
     if let Some(problem) = missing::of_sink(name, origin) {
         return problem;
     }
-    let parent = match name.rsplit_once('.') {
-        Some((parent, last)) => find(&split_key(parent), false).map(|path| (path, last)),
-        None => Some((Path::default(), name)),
-    };
+    let parent = name.rsplit_once('.');
+    let parent = parent.and_then(|(path, last)| Some((find(&split_key(path), false)?, last)));
     let is_section = |path: &Path| matches!(declared(path), Some(Declared::Section));
     let mend = match parent.filter(|(path, _)| is_section(path)) {
         Some((section, last)) => suggestion(&section, last, |near| section.child(near).to_string()),

@@ -484,7 +484,7 @@ impl<'a> Replay<'a> {
                 }
             };
             let mend = format!(
-                "look at them: walrelay dlq list; publish the event anew from its source (docs/dead-letters.md, section Replay), then: walrelay dlq discard ID{anywhere}; then replay what follows it"
+                "look at them: walrelay dlq list; publish the event anew from its source (docs/dead-letters.md, \"Replay\"), then: walrelay dlq discard ID{anywhere}; then replay what follows it"
             );
             let what = format!("{} cannot be replayed: {reasons}", counted(skipped, "dead letter"));
             Fault::new(Exit::Failed, "dead-letter.unfit", what, "", mend)

@@ -246,7 +246,12 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let quoted = table.quoted();
     let indexed = |word: &str, first: Option<&String>| {
         let word = quote_literal(word);
-        let begins = |it: &&PolledIndex| first.is_none() || it.leads.as_ref() == first;
+        // Among rows of one status, an index that begins with the status has them in the order of its next column.
+        let begins = |it: &&PolledIndex| {
+            first.is_none()
+                || it.leads.as_ref() == first
+                || it.leads.as_ref() == Some(&columns.status)
+        };
         facts.indexes.iter().filter(begins).filter_map(|it| it.condition.as_ref()).any(|text| {
             text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND ")
         })

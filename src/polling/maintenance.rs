@@ -22,7 +22,7 @@ use crate::source::connect::ConnectError;
 const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 /// Most rows that are counted.
 const BACKLOG_MAX: i64 = 100_000;
-/// Counting them may take one part of this many of the time.
+/// Counting them may take one part of this many of the time, as long as a count takes less than 3 s.
 const BACKLOG_COST: u32 = 10;
 /// Longest pause between two counts, because one that takes long may have waited for a lock.
 const BACKLOG_PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -123,9 +123,18 @@ fn not_replaced(outbox: &OutboxTable, comments: &[Option<String>]) -> Fault {
         || "it has no comment".to_owned(),
         |comment| format!("its comment is {comment:?}"),
     );
-    let mend = "use an INSERT (docs/writing-events.md), or, if nothing calls that function: DROP FUNCTION outbox.emit; then walrelay init --emit";
+    let mut mend = "use an INSERT (docs/writing-events.md), or, if nothing calls that function: DROP FUNCTION outbox.emit; then walrelay init --emit".to_owned();
+    if comments.len() > 1 {
+        mend += "; there are several: name each with its arguments (psql: \\df outbox.emit)";
+    } else if comment.is_none() {
+        let about = quote_literal(&about(outbox));
+        mend += &format!(
+            "; if it writes into {outbox}: COMMENT ON FUNCTION outbox.emit IS {};",
+            about.trim_start()
+        );
+    }
     Fault {
-        mend: mend.to_owned(),
+        mend,
         ..unfit(format!("a function of that name exists and is not that of {outbox}: {told}"))
     }
 }

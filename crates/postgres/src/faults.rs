@@ -32,7 +32,8 @@ pub fn query_fault(error: &Error, doing: &str) -> Fault {
         match error.code() {
             Some(&SqlState::QUERY_CANCELED) => CANCELLED,
             Some(&(SqlState::UNDEFINED_COLUMN | SqlState::UNDEFINED_TABLE)) => {
-                "the table or a column is not as configured: walrelay check"
+                "the table or a column is not as configured: walrelay check; if check itself says this, \
+                 source.url may not name Postgres itself"
             }
             _ => {
                 "try the statement with psql as the same role; a connection pooler in between does not \

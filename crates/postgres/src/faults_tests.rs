@@ -18,10 +18,10 @@ async fn a_statement_that_takes_too_long_is_not_the_fault_of_a_pooler() {
     assert!(fault.mend.contains("ALTER ROLE … SET statement_timeout = 0;"), "{fault}");
     let error = client.batch_execute("SELECT no_such_column").await.unwrap_err();
     let fault = query_fault(&error, "claiming rows");
-    assert!(fault.mend.ends_with("not as configured: walrelay check"), "{fault}");
+    assert!(fault.mend.contains("not as configured: walrelay check"), "{fault}");
     let error = client.batch_execute("SELECT * FROM no_such_table").await.unwrap_err();
     let fault = query_fault(&error, "claiming rows");
-    assert!(fault.mend.ends_with("not as configured: walrelay check"), "{fault}");
+    assert!(fault.mend.contains("not as configured: walrelay check"), "{fault}");
     let error = client.batch_execute("SELECT 1 / 0").await.unwrap_err();
     let fault = query_fault(&error, "claiming rows");
     assert!(fault.mend.starts_with("try the statement with psql"), "{fault}");

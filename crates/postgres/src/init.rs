@@ -116,7 +116,11 @@ pub fn plan(
             steps.push(InitStep::new(SCHEMA_MAKER, format!("make schema {}", table.schema), sql));
         }
         let what = format!("make outbox table {}", table.shown());
-        steps.push(InitStep::new(TABLE_MAKER, what, missing_table_sql(table, outbox)?));
+        steps.push(InitStep::new(
+            TABLE_MAKER,
+            what,
+            missing_table_sql(table, outbox, &settings.outboxes)?,
+        ));
     }
     if let Some(EmitFunction { table, sql }) = emit {
         let what = format!("make function outbox.emit for {table}");
@@ -136,12 +140,20 @@ pub fn plan(
 
 /// The statement that makes the table, unless one exists whose name differs in case only: Postgres folds
 /// the case of a name without quotes, and so it may be the one that is meant.
-fn missing_table_sql(table: &TableFacts, outbox: &OutboxTable) -> Result<String, Fault> {
+fn missing_table_sql(
+    table: &TableFacts,
+    outbox: &OutboxTable,
+    outboxes: &[OutboxTable],
+) -> Result<String, Fault> {
     let (shown, sql) = (table.shown(), table_sql(outbox));
-    let Some(name) = table.similar.iter().find(|name| name.eq_ignore_ascii_case(&shown)) else {
-        return sql;
+    let is_configured = |name: &str| outboxes.iter().any(|it| it.to_string() == name);
+    let is_meant = |name: &&String| name.eq_ignore_ascii_case(&shown) && !is_configured(name);
+    let Some(name) = table.similar.iter().find(is_meant) else { return sql };
+    let schema = match table.schema_exists {
+        true => String::new(),
+        false => format!("CREATE SCHEMA IF NOT EXISTS {}; ", quote_ident(&table.schema)),
     };
-    let make = sql.unwrap_or_else(|fault| fault.mend);
+    let make = sql.map_or_else(|fault| fault.mend, |sql| schema + &sql);
     let mend = format!(
         "if {name} is meant: table = \"{name}\" in [[source.outbox]], then walrelay init; to make {shown} beside it: {make}"
     );

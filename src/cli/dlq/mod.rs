@@ -76,11 +76,11 @@ pub(super) fn run(
             let job = Job { action: ReplayAction::Discard, destinations: None, yes: yes.yes };
             on(&|topic, stop| job.run(topic, work, stop))
         }
+        DlqAction::Release(args) if args.key.is_none() && !args.all => {
+            let what = "release which keys? Neither --key nor --all was given";
+            Err(unselected(what, "walrelay dlq release --key KEY, or --all").into())
+        }
         DlqAction::Release(args) => on(&|topic, stop| {
-            if args.key.is_none() && !args.all {
-                let what = "release which keys? Neither --key nor --all was given";
-                return Err(unselected(what, "walrelay dlq release --key KEY, or --all").into());
-            }
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
         }),

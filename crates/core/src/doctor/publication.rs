@@ -366,7 +366,10 @@ impl CoveredTable<'_> {
                 self.table.shown(),
                 omitted.join(", ")
             ),
-            self.reset_sql(),
+            match self.table.filter_refused {
+                Some(_) => FILTER_FIRST.to_owned(),
+                None => self.reset_sql(),
+            },
         ))
     }
 }

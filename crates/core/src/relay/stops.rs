@@ -422,7 +422,7 @@ impl StandingStops {
             state.remembered.system_id.clone_from(&place.system_id);
             state.remembered.timeline = place.timeline;
             state.take_stop_of_file(&self.parts.source.slot);
-            state.write(&self.parts.source.slot);
+            state.is_publication_unwritten = !state.write(&self.parts.source.slot);
         }
     }
 }

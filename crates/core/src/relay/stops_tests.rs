@@ -405,7 +405,7 @@ fn a_relay_that_has_not_seen_a_stop_does_not_take_it_away() {
     second.note_reading(&at("7", 2));
     assert!(!first.may_go_on());
     assert_eq!(site.process(true, false).fault().unwrap().code, "slot.moved");
-    // AND a copy of another slot acknowledges nothing
+    // AND a relay of another slot cannot write over it
     let other = Site { slot: "another".to_owned(), ..site.clone() };
     other.process(true, false).note_reading(&at("7", 1));
     assert!(!first.may_go_on());

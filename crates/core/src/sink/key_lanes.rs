@@ -383,6 +383,11 @@ impl<T: LaneItem> KeyLanes<T> {
         !self.unanswered.is_empty()
     }
 
+    /// Whether one event is sent at a time.
+    pub fn has_suspects(&self) -> bool {
+        self.suspects > 0
+    }
+
     pub fn is_suspect(&self, sequence: Sequence) -> bool {
         self.entries.get(&sequence).is_some_and(|entry| entry.suspect)
     }

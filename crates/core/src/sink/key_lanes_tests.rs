@@ -111,13 +111,17 @@ fn an_event_that_is_set_aside_keeps_no_other_waiting() {
     assert_eq!(lanes.suspects, 0);
     // THEN others are sent, and those of its key wait
     assert_eq!(send_all(&mut lanes), [2]);
-    // WHEN there is room THEN all go in order
+    // WHEN there is room THEN it is a suspect again: it goes once nothing else is in flight
     lanes.take_up(0);
+    assert_eq!(lanes.suspects, 1);
+    assert!(send_all(&mut lanes).is_empty());
+    lanes.confirmed(2);
     assert_eq!(send_all(&mut lanes), [0]);
     // What is in flight is not taken up again.
     lanes.take_up(0);
     assert!(send_all(&mut lanes).is_empty());
     lanes.confirmed(0);
+    assert_eq!(lanes.suspects, 0);
     assert_eq!(send_all(&mut lanes), [1]);
 }
 

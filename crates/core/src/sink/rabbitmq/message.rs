@@ -32,7 +32,7 @@ pub const OFFSET_HEADER: &str = "x-stream-offset";
 const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
 /// Ends the help about an exchange for events that does not exist. An event that one queue gets counts
 /// as delivered, so the relay must not run before all queues are bound again.
-pub const LOST_BINDINGS: &str = "; a deleted exchange has lost the bindings of all queues: stop the relay first, and bind the queues of other consumers again before it starts, or they miss events";
+pub const LOST_BINDINGS: &str = "; if it was deleted, it has lost the bindings of all queues: stop the relay first, and bind the queues of other consumers again before it starts, or they miss events";
 
 // The parts of a message in the order of `AmqpMessage::bytes`. Names and values of headers follow.
 const EXCHANGE: usize = 0;

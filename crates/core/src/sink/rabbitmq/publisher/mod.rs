@@ -439,10 +439,10 @@ impl Publisher {
                     continue;
                 }
             }
-            // A suspect is sent when all in flight has been without an answer for long. Behind one for its
-            // destination it would have none either, and would hold up all others until then.
-            let is_suspect = self.unconfirmed.is_suspect(sequence);
-            if is_suspect && self.channels.waits_behind(sequence, &message) {
+            // While there are suspects, a message is sent when all in flight has been without an answer for long.
+            // Behind one for its destination it would have none either, and would hold up all others until then.
+            let is_alone = self.unconfirmed.has_suspects();
+            if is_alone && self.channels.waits_behind(sequence, &message) {
                 self.set_aside(sequence);
                 continue;
             }
