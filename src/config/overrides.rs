@@ -217,11 +217,12 @@ fn unknown_key(name: &str, origin: &Origin) -> Problem {
     let parent = name.rsplit_once('.');
     let parent = parent.and_then(|(path, last)| Some((find(&split_key(path), false)?, last)));
     let is_section = |path: &Path| matches!(declared(path), Some(Declared::Section));
+    let near = || nearest(name, keys().iter().map(|key| key.path.as_str()));
     let mend = match parent.filter(|(path, _)| is_section(path)) {
         Some((section, last)) => suggestion(&section, last, |near| section.child(near).to_string()),
-        None => match nearest(name, keys().iter().map(|key| key.path.as_str())) {
+        None => match near() {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "walrelay config schema".to_owned(),
+            None => suggestion(&Path::default(), name, str::to_owned),
         },
     };
     Problem::new(origin, "config.unknown-key", format!("unknown key `{name}`"), mend)

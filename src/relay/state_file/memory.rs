@@ -10,6 +10,7 @@ use walrelay_core::relay::ports::FileBytes;
 use walrelay_core::relay::state_file::memory::{Memory, Remembered};
 
 use crate::base::error::Fault;
+use crate::base::finding::Finding;
 
 #[derive(Debug)]
 struct Region {
@@ -62,6 +63,34 @@ pub(in crate::relay) fn look(
     let path = super::path_of(configured, slot).filter(|path| path.exists());
     let Some(path) = path else { return Ok(None) };
     with(super::look(&path), path, configured.is_some(), slot)
+}
+
+/// Whether [`super::open`] and [`open`] would succeed. Creates, changes and locks nothing: a relay
+/// that starts at this moment tries the lock only once.
+pub(in crate::relay) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
+    const TOPIC: &str = "state-file";
+    let Some(path) = super::path_of(configured, slot) else {
+        return Finding::warn(TOPIC, super::WITHOUT);
+    };
+    let shown = path.display();
+    let looked = match super::check(&path) {
+        Ok(()) => look(configured, slot),
+        Err(error) if configured.is_some() => Err(super::unusable(&path, &error)),
+        Err(error) => {
+            return Finding::warn(TOPIC, format!("{} ({shown}: {error})", super::WITHOUT));
+        }
+    };
+    match looked {
+        Err(fault) => Finding::fail(fault),
+        Ok(Some((_, found))) if !found.slot.is_empty() && found.slot != slot => Finding::warn(
+            TOPIC,
+            format!(
+                "a relay of slot {} has written the state file {shown}: unless that relay is not used any more, give this one a delivery.state_file of its own, or one of the two runs without the file",
+                found.slot
+            ),
+        ),
+        Ok(_) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
+    }
 }
 
 fn with(

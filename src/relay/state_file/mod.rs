@@ -105,30 +105,6 @@ impl Drop for LockedFile {
     }
 }
 
-/// Whether [`open`] and [`open_memory`] would succeed. Creates, changes and locks nothing: a relay
-/// that starts at this moment tries the lock only once.
-pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
-    const TOPIC: &str = "state-file";
-    let Some(path) = path_of(configured, slot) else { return Finding::warn(TOPIC, WITHOUT) };
-    let shown = path.display();
-    let looked = match check(&path) {
-        Ok(()) => look_at_memory(configured, slot),
-        Err(error) if configured.is_some() => Err(unusable(&path, &error)),
-        Err(error) => return Finding::warn(TOPIC, format!("{WITHOUT} ({shown}: {error})")),
-    };
-    match looked {
-        Err(fault) => Finding::fail(fault),
-        Ok(Some((_, found))) if !found.slot.is_empty() && found.slot != slot => Finding::warn(
-            TOPIC,
-            format!(
-                "a relay of slot {} has written the state file {shown}: unless that relay is not used any more, give this one a delivery.state_file of its own, or one of the two runs without the file",
-                found.slot
-            ),
-        ),
-        Ok(_) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
-    }
-}
-
 fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     let folder = folder(path);
     let (exit, why, mend) = match error.kind() {
@@ -174,7 +150,7 @@ fn refusal(path: &Path, exit: Exit, why: &str, mend: String) -> Fault {
     )
 }
 
-pub(super) use self::memory::{look as look_at_memory, open as open_memory};
+pub(super) use self::memory::{inspect, look as look_at_memory, open as open_memory};
 
 pub(super) fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> {
     let by_default = || {

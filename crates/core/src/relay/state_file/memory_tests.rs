@@ -94,8 +94,9 @@ fn a_process_that_waits_takes_over_only_a_newer_copy_that_is_whole() {
     memory.write(&stopped("slot.moved")).unwrap();
     assert_eq!(memory.reload(), None);
     let (mut other, _) = open(&file);
-    other.write(&Remembered::default()).unwrap();
-    assert_eq!(memory.reload(), Some(Remembered::default()));
+    let acknowledged = Remembered { stop: None, ..stopped("slot.moved") };
+    other.write(&acknowledged).unwrap();
+    assert_eq!(memory.reload(), Some(acknowledged));
     // WHEN no copy is whole THEN nobody has acknowledged anything
     for copy in [0, 1] {
         file.bytes().write_at(&[0; HEAD_BYTES], place_of(copy)).unwrap();
