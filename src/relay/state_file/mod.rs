@@ -19,7 +19,6 @@ use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::state_file::header::{BYTES, MAGIC_WORD, VERSION_MASK, WORDS};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::finding::Finding;
 use crate::base::fingerprint::fingerprint;
 use crate::base::os_ffi::SharedWords;
 use crate::base::path::folder;
