@@ -217,10 +217,9 @@ fn unknown_key(name: &str, origin: &Origin) -> Problem {
     let parent = name.rsplit_once('.');
     let parent = parent.and_then(|(path, last)| Some((find(&split_key(path), false)?, last)));
     let is_section = |path: &Path| matches!(declared(path), Some(Declared::Section));
-    let near = || nearest(name, keys().iter().map(|key| key.path.as_str()));
     let mend = match parent.filter(|(path, _)| is_section(path)) {
         Some((section, last)) => suggestion(&section, last, |near| section.child(near).to_string()),
-        None => match near() {
+        None => match nearest(name, keys().iter().map(|key| key.path.as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
             None => suggestion(&Path::default(), name, str::to_owned),
         },

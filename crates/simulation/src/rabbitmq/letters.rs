@@ -23,7 +23,7 @@ pub(super) struct MissingTold {
 }
 
 impl MissingTold {
-    pub(super) fn at(&mut self, now_us: u64) {
+    pub(super) fn note(&mut self, now_us: u64) {
         self.until_us = now_us + BELIEVED_US + HEARD_WITHIN_US;
     }
 

@@ -186,7 +186,7 @@ impl Server {
         self.counts.closed += 1;
         self.counts.no_exchange += u64::from(code == 404);
         if code == 404 {
-            self.missing_told[by.0].at(now_us);
+            self.missing_told[by.0].note(now_us);
         }
         self.counts.forbidden += u64::from(code == 403);
         self.counts.over_queue += u64::from(code == 506);

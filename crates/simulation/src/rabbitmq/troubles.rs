@@ -37,7 +37,7 @@ impl Server {
             () if exchange.is_empty() => Existence::There,
             () if self.hides_exchanges => Existence::Hidden,
             () if self.missing_exchange.as_deref() == Some(exchange) => {
-                self.missing_told[relay].at(self.now_us);
+                self.missing_told[relay].note(self.now_us);
                 Existence::Missing
             }
             () => Existence::There,

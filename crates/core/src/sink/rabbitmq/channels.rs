@@ -142,9 +142,9 @@ impl PublishChannels {
         Some(channel.number)
     }
 
-    /// Lets the message wait until [`PublishChannels::release`] returns it, if its destination has not answered
-    /// another one. Returns whether it waits.
-    pub(super) fn waits_behind(&mut self, sequence: Sequence, message: &AmqpMessage) -> bool {
+    /// If a message for the same destination is in flight, lets this one wait until [`PublishChannels::release`]
+    /// returns it. Returns whether it waits.
+    pub(super) fn wait_behind(&mut self, sequence: Sequence, message: &AmqpMessage) -> bool {
         let destination = self.destination(message);
         let is_behind = self.in_flight_of.contains_key(&destination);
         if is_behind {

@@ -442,7 +442,7 @@ impl Publisher {
             // While there are suspects, a message is sent when all in flight has been without an answer for long.
             // Behind one for its destination it would have none either, and would hold up all others until then.
             let is_alone = self.unconfirmed.has_suspects();
-            if is_alone && self.channels.waits_behind(sequence, &message) {
+            if is_alone && self.channels.wait_behind(sequence, &message) {
                 self.set_aside(sequence);
                 continue;
             }
