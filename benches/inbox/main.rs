@@ -15,7 +15,7 @@ mod topic;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use walrelay_harness::bench::{self, Progress};
 use walrelay_harness::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 use walrelay_measure::numbers;
@@ -27,9 +27,9 @@ const DATABASE: &str = "app";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "inbox")]
 struct Options {
-    /// Which broker
-    #[arg(long, value_enum, default_value = "kafka")]
-    sink: Sink,
+    /// Which broker: kafka or rabbitmq
+    #[arg(long, default_value = "kafka")]
+    sink: BrokerKind,
     #[arg(long, default_value_t = 60_000)]
     messages: u64,
     #[arg(long, default_value_t = 1_000)]
@@ -45,22 +45,6 @@ struct Options {
     /// As `cargo bench` passes it
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Sink {
-    Kafka,
-    #[value(name = "rabbitmq")]
-    RabbitMq,
-}
-
-impl Sink {
-    fn kind(self) -> BrokerKind {
-        match self {
-            Sink::Kafka => BrokerKind::Kafka,
-            Sink::RabbitMq => BrokerKind::RabbitMq,
-        }
-    }
 }
 
 /// The cost of one consumer of all messages.
@@ -83,12 +67,11 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
-    let kind = options.sink.kind();
-    progress.step(&format!("starting PostgreSQL and {}", kind.name()));
+    progress.step(&format!("starting PostgreSQL and {}", options.sink.name()));
     let postgres = Postgres::start(PostgresOptions::default())?;
     postgres.create_database(DATABASE)?;
     postgres.sql(DATABASE, handler::TABLE)?;
-    let broker = Broker::start(kind)?;
+    let broker = Broker::start(options.sink)?;
     let names = |name: &str| (0..options.runs).map(|round| format!("{name}{round}")).collect();
     let (of_bare, of_inbox): (Vec<String>, Vec<String>) = (names("bare"), names("inbox"));
     if let Broker::RabbitMq(rabbitmq) = &broker {
@@ -157,7 +140,7 @@ fn measure(
 fn table(options: &Options, bare: &[Measured], inboxed: &[Measured]) -> Table {
     let title = format!(
         "{}: {} messages of {} keys, {} lanes, median of {}",
-        options.sink.kind().name(),
+        options.sink.name(),
         numbers::count(options.messages),
         numbers::count(options.keys),
         options.lanes,

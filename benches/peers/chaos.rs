@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use walrelay_harness::bench::Progress;
-use walrelay_harness::consumer::{Consumer, end_offsets};
+use walrelay_harness::consumer::{Consumer, DrainWatch};
 use walrelay_harness::faults::{Counts, Plan};
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
@@ -187,14 +187,8 @@ fn break_services(
         let report = writers.run();
         let (postgres, broker_kills) = (joined(postgres), joined(kafka)?);
         let (terminations, crashes) = postgres?;
-        let held = end_offsets(&target.brokers, &target.topic)?.values().sum::<i64>();
-        Ok(Broken {
-            report: report?,
-            terminations,
-            crashes,
-            broker_kills,
-            held_at_end: held.unsigned_abs(),
-        })
+        let held_at_end = DrainWatch::new(&target.brokers, &target.topic)?.records()?;
+        Ok(Broken { report: report?, terminations, crashes, broker_kills, held_at_end })
     })
 }
 

@@ -56,12 +56,12 @@ pub(crate) fn measure(
 ) -> Result<Vec<Run>> {
     progress.step(&format!("writing {} rows", numbers::count(options.rows)));
     place.source.begin_backlog()?;
-    let filled = Backlog::new(place.source.url(), options.rows).fill()?;
+    let took = Backlog::new(place.source.url(), options.rows).fill()?;
     place.source.checkpoint()?;
     progress.say(&format!(
         "{} rows in 100-row transactions written in {}",
-        numbers::count(filled.rows),
-        numbers::duration(filled.elapsed)
+        numbers::count(options.rows),
+        numbers::duration(took)
     ));
     let truth = read_content_truth(&place.source.url(), OUTBOX)?;
     let drain = Drain { place, rows: options.rows, truth };
@@ -124,7 +124,7 @@ impl Drain<'_> {
         let cpu_s = proc::cpu_seconds(program.pid())?;
         let peak_rss_bytes = proc::memory(program.pid())?.peak_rss_bytes;
         let stop = peer::stop(program)?;
-        let verdict = content::judge(target, records(&watch)?, &self.truth)?;
+        let verdict = content::judge(target, watch.records()?, &self.truth)?;
         Ok(Figures {
             events_per_s: first.rate_until(&done),
             second_half_per_s: half.rate_until(&done),
@@ -140,10 +140,6 @@ impl Drain<'_> {
 fn wait_held(watch: &DrainWatch, wanted: u64, program: &mut Program) -> Result<Counted> {
     Counted::wait(wanted, STUCK, || {
         still_runs(program)?;
-        records(watch)
+        watch.records()
     })
-}
-
-fn records(watch: &DrainWatch) -> Result<u64> {
-    Ok(u64::try_from(watch.records()?).unwrap_or(0))
 }

@@ -116,7 +116,8 @@ impl Run<'_> {
             seed: self.place.source.number(),
             ..Backlog::new(self.place.source.url(), BURST_ROWS)
         };
-        let mut sum = burst.fill()?.rows;
+        burst.fill()?;
+        let mut sum = BURST_ROWS;
         consumer.wait_until(sum, LIMIT)?;
         for rate in self.options.rates.iter().copied() {
             self.progress.step(&format!("{name}: {rate} events/s"));

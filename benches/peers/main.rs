@@ -52,7 +52,7 @@ fn run(options: &Options) -> Result<()> {
     if options.runs_part(Part::Chaos) {
         report.chaos = chaos::measure(&ready, options, &progress)?;
     }
-    report.finish(progress.elapsed());
+    report.took_s = progress.elapsed().as_secs_f64();
     println!("\n{}", report.terminal());
     let files = report.write(&options.out)?;
     progress.say(&format!("written: {files}"));

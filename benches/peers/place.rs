@@ -50,8 +50,7 @@ impl Place {
     ) -> Result<Program> {
         let folder = self.out.join(format!("{}-{what}", contender.peer.id()));
         if folder.exists() {
-            let failed =
-                |source| HarnessError::Io { doing: format!("empty {}", folder.display()), source };
+            let failed = HarnessError::io(format!("empty {}", folder.display()));
             std::fs::remove_dir_all(&folder).map_err(failed)?;
         }
         contender.start(target, &folder)

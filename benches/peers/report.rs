@@ -1,7 +1,6 @@
 //! All figures of a run: on the terminal, as Markdown, as JSON.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 use walrelay_harness::bench::{CpuSeconds, commit, markdown, terminal, unix_seconds, write_report};
@@ -79,10 +78,6 @@ impl Report {
             chaos: Vec::new(),
             parts: all.into_iter().filter(|part| options.runs_part(*part)).collect(),
         }
-    }
-
-    pub(crate) fn finish(&mut self, took: Duration) {
-        self.took_s = took.as_secs_f64();
     }
 
     /// For a terminal.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use walrelay_harness::bench::{CpuSeconds, PUBLICATION, Source};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{Broker, HarnessError, Result, run_folder};
+use walrelay_harness::{Broker, Result, run_folder};
 
 use crate::broker::{self, Queue, Target};
 use crate::options::Options;
@@ -39,7 +39,7 @@ impl Bed {
     /// Starts both.
     pub(crate) fn start(options: &Options) -> Result<Bed> {
         let source = Source::start()?;
-        let broker = broker::start(options.sink)?;
+        let broker = Broker::start(options.sink)?;
         let folder = run_folder()?.join(format!("bench-{}", std::process::id()));
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_walrelay"));
         let binary = options.binary.clone().unwrap_or_else(built);
@@ -63,7 +63,8 @@ impl Bed {
     /// A relay on a slot. One configuration for all parts: the defaults.
     pub(crate) fn relay(&self, to: To, slot: &str, target: &Target) -> Result<RelayProcess> {
         let mut config = match to {
-            To::Null => RelayConfig::memory_sink(self.url()),
+            // To the memory sink.
+            To::Null => RelayConfig::new(self.url(), ""),
             _ => target.relay_config(self.url()),
         };
         config.slot = slot.to_owned();
@@ -85,14 +86,7 @@ impl Bed {
 
     /// Stops a relay in good order: a measurement that ends otherwise does not count.
     pub(crate) fn stop(&self, mut relay: RelayProcess) -> Result<()> {
-        relay.sigterm()?;
-        match relay.wait_exit(STOP_LIMIT)? {
-            0 => Ok(()),
-            code => {
-                let said = relay.tail(20);
-                Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")))
-            }
-        }
+        relay.stop(STOP_LIMIT)
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use serde::Serialize;
-use walrelay_harness::consumer::{
-    Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets,
-};
-use walrelay_harness::rabbit::{self, Rabbit};
+use walrelay_harness::consumer::{Consumer, DrainWatch, Mode, create_topic, delete_topic};
+pub(crate) use walrelay_harness::rabbit::Queue;
+use walrelay_harness::rabbit::Rabbit;
 use walrelay_harness::relay::RelayConfig;
-use walrelay_harness::{Broker, BrokerKind, HarnessError, Result};
+use walrelay_harness::{Broker, HarnessError, Result};
 
 use crate::amqp::{Publisher, Shape};
 use crate::bare::{Bare, RabbitBare};
@@ -19,30 +16,6 @@ use crate::kafka_ffi::Producer;
 const PARTITIONS: i32 = 8;
 /// A queue may count what it has confirmed a little later.
 const COUNT_LIMIT: Duration = Duration::from_secs(10);
-
-/// Which broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
-    Kafka,
-    Rabbitmq,
-}
-
-/// The kind of queue; Kafka has topics only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Queue {
-    Quorum,
-    Classic,
-}
-
-/// Starts it.
-pub(crate) fn start(kind: Kind) -> Result<Broker> {
-    Broker::start(match kind {
-        Kind::Kafka => BrokerKind::Kafka,
-        Kind::Rabbitmq => BrokerKind::RabbitMq,
-    })
-}
 
 /// Name and version.
 pub(crate) fn version(broker: &Broker) -> Result<String> {
@@ -81,13 +54,9 @@ impl Target {
             }
             Broker::RabbitMq(server) => {
                 let url = server.amqp_url();
-                let kind = match queue {
-                    Queue::Quorum => rabbit::Queue::Quorum,
-                    Queue::Classic => rabbit::Queue::Classic,
-                };
                 let mut rabbit = Rabbit::open(&url)?;
                 rabbit.declare_exchange(&prefix, "topic")?;
-                rabbit.declare_queue(&name, kind)?;
+                rabbit.declare_queue(&name, queue)?;
                 rabbit.bind(&name, &prefix, &name)?;
                 rabbit.close();
                 At::RabbitMq { url, port: server.port() }
@@ -162,10 +131,7 @@ impl Target {
 
     fn held(&self) -> Result<u64> {
         match &self.at {
-            At::Kafka(brokers) => {
-                let records: i64 = end_offsets(brokers, &self.name)?.values().sum();
-                Ok(u64::try_from(records).unwrap_or(0))
-            }
+            At::Kafka(brokers) => DrainWatch::new(brokers, &self.name)?.records(),
             At::RabbitMq { url, .. } => {
                 let mut rabbit = Rabbit::open(url)?;
                 let held = rabbit.message_count(&self.name);

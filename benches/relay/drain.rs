@@ -8,12 +8,12 @@ use serde::Serialize;
 use walrelay_harness::bench::{Counted, Progress};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{HarnessError, Result, proc};
+use walrelay_harness::{BrokerKind, HarnessError, Result, proc};
 use walrelay_measure::numbers;
 use walrelay_measure::process::load_average;
 
 use crate::bed::{Bed, To};
-use crate::broker::{Kind, Queue, Target};
+use crate::broker::{Queue, Target};
 use crate::options::Options;
 use crate::publisher::{self, Windows};
 use crate::recvlogical::Recvlogical;
@@ -76,17 +76,17 @@ impl Contender {
         let watched = options.watched.then_some(Contender::Watched);
         let usual = match options.sink {
             sink if options.is_comparison() => &[Contender::of(sink)],
-            Kind::Kafka => &KAFKA[..],
-            Kind::Rabbitmq => &RABBITMQ,
+            BrokerKind::Kafka => &KAFKA[..],
+            BrokerKind::RabbitMq => &RABBITMQ,
         };
         usual.iter().copied().chain(watched).chain(against).collect()
     }
 
     /// The relay to a broker, as most people run it.
-    pub(crate) fn of(sink: Kind) -> Contender {
+    pub(crate) fn of(sink: BrokerKind) -> Contender {
         match sink {
-            Kind::Kafka => Contender::Kafka,
-            Kind::Rabbitmq => Contender::Rabbitmq(Queue::Quorum),
+            BrokerKind::Kafka => Contender::Kafka,
+            BrokerKind::RabbitMq => Contender::Rabbitmq(Queue::Quorum),
         }
     }
 
@@ -174,13 +174,13 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
     bed.begin_backlog()?;
     let mut backlog = Backlog::new(bed.url(), options.rows);
     backlog.keys = options.keys;
-    let filled = backlog.fill()?;
+    let took = backlog.fill()?;
     bed.checkpoint()?;
     progress.say(&format!(
         "{} rows of 330 B and {} keys in 100-row transactions written in {}",
-        numbers::count(filled.rows),
+        numbers::count(options.rows),
         numbers::count(options.keys),
-        numbers::duration(filled.elapsed)
+        numbers::duration(took)
     ));
     let windows = prepare(bed, options, progress)?;
     let drain = Drain { bed, rows: options.rows, windows };
@@ -214,7 +214,7 @@ fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> Result<Option<W
     let target = bed.target(Queue::Quorum)?;
     relay(bed, Contender::of(options.sink), &slot, &target, options.rows)?;
     bed.drop_slot(&slot)?;
-    if options.sink == Kind::Kafka {
+    if options.sink == BrokerKind::Kafka {
         return Ok(None);
     }
     target.compare_with_bare()?;

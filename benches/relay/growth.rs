@@ -132,7 +132,7 @@ fn run(bed: &Bed, case: Case) -> Result<Cost> {
         let before_s = proc::cpu_seconds(relay.pid())?;
         relay.thaw()?;
         expected += case.rows;
-        watch.wait(i64::try_from(expected).unwrap_or(i64::MAX), LIMIT)?;
+        watch.wait(expected, LIMIT)?;
         wait_confirmed(&relay, expected, LIMIT)?;
         cpu_s += proc::cpu_seconds(relay.pid())? - before_s;
     }

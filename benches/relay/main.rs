@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
     progress.say(&options.announcement());
-    let mut report = Report::new(options)?;
+    let mut report = Report::new(options);
     progress.step("starting PostgreSQL and the broker");
     let bed = Bed::start(options)?;
     report.server_version = bed.server_version()?;

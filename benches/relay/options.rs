@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, ValueEnum};
+use walrelay_harness::BrokerKind;
 
-use crate::broker::Kind;
 use crate::drain::Contender;
 
 /// One part of the programme.
@@ -23,9 +23,9 @@ pub(crate) enum Part {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "relay")]
 pub(crate) struct Options {
-    /// Which broker; with rabbitmq, only its rows and the reader that nobody can beat
-    #[arg(long, value_enum, default_value_t = Kind::Kafka)]
-    pub(crate) sink: Kind,
+    /// Which broker, kafka or rabbitmq; with rabbitmq, only its rows and the reader that nobody can beat
+    #[arg(long, default_value = "kafka")]
+    pub(crate) sink: BrokerKind,
     /// Rows of the backlog
     #[arg(long, default_value_t = 1_000_000, default_value_if("sink", "rabbitmq", "200000"))]
     pub(crate) rows: u64,
@@ -79,8 +79,8 @@ impl Options {
         let mut options = Options::parse();
         if options.quick {
             options.rows = options.rows.min(match options.sink {
-                Kind::Kafka => 200_000,
-                Kind::Rabbitmq => 50_000,
+                BrokerKind::Kafka => 200_000,
+                BrokerKind::RabbitMq => 50_000,
             });
             options.runs = 1;
             options.seconds = options.seconds.min(4);
@@ -89,7 +89,7 @@ impl Options {
         if options.is_comparison() && options.only.is_empty() {
             options.only = vec![Part::Drain];
         }
-        if options.sink == Kind::Rabbitmq && options.runs_part(Part::Growth) {
+        if options.sink == BrokerKind::RabbitMq && options.runs_part(Part::Growth) {
             let text = "growth is measured through Kafka";
             Options::command().error(ErrorKind::ArgumentConflict, text).exit();
         }
@@ -116,9 +116,9 @@ impl Options {
     fn drain_seconds(&self) -> u64 {
         let runs = Contender::all(self).len() * self.runs;
         let (rate, uncounted) = match self.sink {
-            Kind::Kafka => (130_000, 1),
+            BrokerKind::Kafka => (130_000, 1),
             // The best window is looked for with half the rows, three times for each queue.
-            Kind::Rabbitmq => (15_000, 4),
+            BrokerKind::RabbitMq => (15_000, 4),
         };
         let each = |runs: u64| runs * self.rows / rate;
         self.rows / 60_000 + each(runs as u64 + uncounted) + 4 * self.runs as u64

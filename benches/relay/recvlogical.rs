@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use walrelay_harness::bench::PUBLICATION;
-use walrelay_harness::kit::now_us;
+use walrelay_harness::kit::{now_us, wait_for};
 use walrelay_harness::proc::{spawn_tied, tied_command};
 use walrelay_harness::{HarnessError, Result};
 use walrelay_measure::latency::Latencies;
@@ -40,9 +40,7 @@ impl Recvlogical {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let spawned_at = Instant::now();
-        let what = "start pg_recvlogical".to_owned();
-        let child =
-            spawn_tied(command).map_err(|source| HarnessError::Io { doing: what, source })?;
+        let child = spawn_tied(command).map_err(HarnessError::io("start pg_recvlogical"))?;
         Ok(Recvlogical { child, spawned_at })
     }
 
@@ -57,38 +55,25 @@ impl Recvlogical {
     /// Waits until it has written something: its sockets do not count, so that is the first event.
     pub(crate) fn wait_first(&mut self, timeout: Duration) -> Result<Instant> {
         const SOMETHING_BYTES: u64 = 100;
-        loop {
-            if written_bytes(self.pid()) >= SOMETHING_BYTES || self.ended()? {
-                return Ok(Instant::now());
-            }
-            self.give_up_after(timeout, "pg_recvlogical's first message")?;
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("pg_recvlogical's first message", timeout, Duration::from_millis(1), || {
+            let has_begun = written_bytes(self.pid()) >= SOMETHING_BYTES || self.ended()?;
+            Ok(has_begun.then(Instant::now))
+        })
     }
 
     /// Waits for its end.
     pub(crate) fn wait_end(&mut self, timeout: Duration) -> Result<Instant> {
-        while !self.ended()? {
-            self.give_up_after(timeout, "the end of pg_recvlogical")?;
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(Instant::now())
+        wait_for("the end of pg_recvlogical", timeout, Duration::from_millis(2), || {
+            Ok(self.ended()?.then(Instant::now))
+        })
     }
 
     fn ended(&mut self) -> Result<bool> {
-        let what = || "wait for pg_recvlogical".to_owned();
-        match self.child.try_wait().map_err(|source| HarnessError::Io { doing: what(), source })? {
+        match self.child.try_wait().map_err(HarnessError::io("wait for pg_recvlogical"))? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
             Some(status) => Err(HarnessError::Other(format!("pg_recvlogical ended with {status}"))),
         }
-    }
-
-    fn give_up_after(&self, timeout: Duration, what: &str) -> Result<()> {
-        if self.spawned_at.elapsed() < timeout {
-            return Ok(());
-        }
-        Err(HarnessError::Late { what: what.to_owned(), limit: timeout })
     }
 }
 
@@ -128,15 +113,10 @@ impl Stopwatch {
 
     /// Waits until `n` stamps have come since the start.
     pub(crate) fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
-        let began = Instant::now();
-        while self.count.load(Ordering::Acquire) < n {
-            if began.elapsed() > timeout {
-                let what = format!("{n} stamps out of pg_recvlogical");
-                return Err(HarnessError::Late { what, limit: timeout });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        let what = format!("{n} stamps out of pg_recvlogical");
+        wait_for(what, timeout, Duration::from_millis(2), || {
+            Ok((self.count.load(Ordering::Acquire) >= n).then_some(()))
+        })
     }
 
     /// Takes the latencies since the start or the last call.

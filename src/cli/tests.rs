@@ -64,11 +64,13 @@ fn an_option_stands_only_where_it_acts() {
 }
 
 #[test]
-fn a_list_of_rows_is_not_limited_to_none() {
-    let parsed = |limit: u32| {
-        Args::try_parse_from(["walrelay", "outbox", "list", "--limit", &limit.to_string()])
-    };
-    assert!(parsed(0).is_err() && parsed(1).is_ok() && parsed(u32::MAX).is_ok());
+fn a_list_is_not_limited_to_none() {
+    for list in ["outbox", "dlq"] {
+        let parsed = |limit: u32| {
+            Args::try_parse_from(["walrelay", list, "list", "--limit", &limit.to_string()])
+        };
+        assert!(parsed(0).is_err() && parsed(1).is_ok() && parsed(u32::MAX).is_ok(), "{list}");
+    }
 }
 
 #[test]

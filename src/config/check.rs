@@ -13,7 +13,7 @@ use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::PAYLOAD_MEMBER;
 use crate::outbox::settings::{Columns, Messages, OutboxSection, Route};
 use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
-use crate::sink::{RouteRules, SinkKind};
+use crate::sink::SinkKind;
 use crate::source::settings::SourceSettings;
 use crate::trace::{OtlpEndpoint, TracingSettings, parse_headers};
 
@@ -221,7 +221,7 @@ impl Checks<'_> {
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
         if let Some(constant) = route.topic.constant().filter(|_| self.is_known(&topic)) {
-            self.constant_topic(&topic, constant, &sink.routes);
+            self.constant_topic(&topic, constant, sink);
         }
         let partition = section.child(name_of!(Route, partition));
         if !sink.routes.have_partitions && self.is_known(&partition) {
@@ -273,16 +273,23 @@ impl Checks<'_> {
         }
     }
 
-    fn constant_topic(&mut self, path: &Path, topic: &str, rules: &RouteRules) {
-        let dead_letters = &self.file.dead_letter.address.topic;
-        if rules.reach_dead_letters && topic == dead_letters {
+    fn constant_topic(&mut self, path: &Path, topic: &str, sink: &SinkKind) {
+        let is_of_dead_letters = topic == self.file.dead_letter.address.topic;
+        if is_of_dead_letters && self.reaches_dead_letters(sink) {
             let what = format!(
                 "{topic:?} is the dead-letter topic: a dead letter would be an event again"
             );
             self.conflict(path, &what, "give dead_letter.topic another name");
-        } else if let Err((what, mend)) = (rules.check_topic)(topic) {
+        } else if let Err((what, mend)) = (sink.routes.check_topic)(topic) {
             self.bad_value(path, &what, &mend);
         }
+    }
+
+    /// The default exchange takes a topic as the name of a queue: that of the dead letters, too.
+    fn reaches_dead_letters(&self, sink: &SinkKind) -> bool {
+        let exchange = path_of!(ConfigFile.sink).child(sink.name).child("exchange");
+        let exchange = self.visit.effective.settings.get(&exchange);
+        sink.routes.reach_dead_letters || exchange.is_some_and(|it| it.value == "")
     }
 
     fn token(&mut self) {

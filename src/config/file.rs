@@ -59,13 +59,10 @@ pub(crate) fn set_toml(
 ) {
     match (declared(&path), value) {
         (None, _) => tree.problems.push(unknown_key(&path, origin)),
-        (Some(Declared::Key(_)), _) => match raw_of(value, tree) {
-            Ok(raw) => tree.set(path, raw, origin),
-            Err(what) => {
-                let mend = "write { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
-                tree.bad(&path, origin, what, mend);
-            }
-        },
+        (Some(Declared::Key(_)), _) => {
+            let raw = raw_of(value, tree);
+            tree.set(path, raw, origin);
+        }
         (Some(Declared::Section | Declared::Map(_)), DeValue::Table(table)) => {
             tree.open(path.clone(), origin);
             set_table(tree, &path, table, locate);
@@ -88,9 +85,9 @@ pub(crate) fn set_toml(
     }
 }
 
-/// Fails for a table that does not refer to a secret.
-pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static str> {
-    Ok(match value {
+/// The value of a key. The only table that is one refers to a secret.
+pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Raw {
+    match value {
         DeValue::String(text) => Raw::Text(text.to_string()),
         DeValue::Boolean(flag) => Raw::Bool(*flag),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -98,8 +95,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
         DeValue::Float(number) => Raw::Float(number.as_str().to_owned()),
         DeValue::Datetime(_) => Raw::Unsupported("a date or time"),
         DeValue::Array(items) => {
-            let items = items.iter().map(|item| raw_of(item.get_ref(), tree));
-            Raw::List(items.collect::<Result<_, _>>()?)
+            Raw::List(items.iter().map(|item| raw_of(item.get_ref(), tree)).collect())
         }
         DeValue::Table(table) => {
             let mut fields = table.iter().map(|(name, value)| (&**name.get_ref(), value.get_ref()));
@@ -118,10 +114,10 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
                     let path = PathBuf::from(&**path);
                     Raw::Reference(Box::new(move || secret::read_file(&path)))
                 }
-                _ => return Err("this table is no reference to a secret"),
+                _ => Raw::Unsupported("a table that is no reference to a secret"),
             }
         }
-    })
+    }
 }
 
 fn unknown_key(path: &Path, origin: &Origin) -> Problem {

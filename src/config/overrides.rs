@@ -18,6 +18,8 @@ use crate::base::text::nearest;
 const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG", "WALRELAY_LOG_FORMAT"];
 const DEVELOPER_PREFIX: &str = "WALRELAY_DEV_";
 const SET_EXAMPLE: &str = "walrelay --set source.slot=walrelay ...";
+/// A shell removes quotes, and what is left would be taken for the secret itself.
+const BRACES: &str = "text in braces that is no reference to a secret (a reference has quotes around the name; a secret in braces goes into a file)";
 
 pub(crate) fn environment(tree: &mut Tree) {
     let mut assigned: BTreeMap<Path, String> = BTreeMap::new();
@@ -169,17 +171,13 @@ fn assign(tree: &mut Tree, path: Path, value: &str, origin: &Origin) {
     match (declared(&path), parsed) {
         (Some(Declared::Key(key)), parsed) => {
             let toml = parsed.ok().filter(|_| key.toml.is_some_and(|it| value.starts_with(it)));
-            let raw = toml.and_then(|toml| raw_of(toml.get_ref(), tree).ok());
-            // A shell removes quotes, and what is left would be taken for the secret itself.
-            if raw.is_none()
-                && key.toml == Some('{')
-                && value.starts_with('{')
-                && value.ends_with('}')
-            {
-                let mend = "write { file = \"PATH\" } or { env = \"NAME\" }, with the quotes; a secret in braces goes into a file";
-                return tree.bad(&path, origin, "this is no reference to a secret", mend);
-            }
-            tree.set(path, raw.unwrap_or_else(|| Raw::Word(value.to_owned())), origin);
+            let has_braces = value.starts_with('{') && value.ends_with('}');
+            let raw = match toml {
+                Some(toml) => raw_of(toml.get_ref(), tree),
+                None if key.toml == Some('{') && has_braces => Raw::Unsupported(BRACES),
+                None => Raw::Word(value.to_owned()),
+            };
+            tree.set(path, raw, origin);
         }
         (_, Ok(parsed)) => {
             set_toml(tree, path, parsed.get_ref(), origin, &|_| origin.clone());

@@ -82,6 +82,35 @@ fn an_unknown_flag_is_compared_with_the_keys_of_its_section() {
 fn a_reference_without_a_name_is_none() {
     for reference in ["{ env = \"\" }", "{ file = \"\" }"] {
         let told = complaints(&format!("{MINIMAL}[admin]\ntoken = {reference}\n"));
-        assert!(told.contains("this table is no reference to a secret"), "{told}");
+        assert!(told.contains("found a table that is no reference to a secret"), "{told}");
     }
+}
+
+#[test]
+fn a_required_key_whose_reference_cannot_be_used_is_told_once() {
+    const REST: &str = "[sink.kafka]\nbrokers = \"kafka:9092\"\n";
+    const NOT_ONE: (&str, &str) = ("config.bad-value", "no reference to a secret");
+    #[track_caller]
+    fn assert_told(outcome: Result<Loaded, Vec<Fault>>, (code, what): (&str, &str)) {
+        let faults = outcome.unwrap_err();
+        let [fault] = faults.as_slice() else { panic!("{}", rendered(&faults)) };
+        assert_eq!(fault.code, code, "{fault}");
+        assert!(fault.what.contains(what), "{fault}");
+    }
+    let of_variable = |url: &str| load_with(REST, &[("WALRELAY_SOURCE__URL", url)], &[]);
+    for (reference, told) in [
+        ("{ env = \"NOPE\" }", ("config.missing-secret", "NOPE is not set")),
+        ("{ file = \"/nonexistent/url\" }", ("config.missing-secret", "no such file")),
+        ("{ env = \"\" }", NOT_ONE),
+        ("{ vault = \"x\" }", NOT_ONE),
+    ] {
+        let text = format!("[source]\nurl = {reference}\n{REST}");
+        assert_told(load_with(&text, &[], &[]), told);
+        assert_told(of_variable(reference), told);
+        // WHEN a variable replaces it THEN it is no problem
+        let url = [("WALRELAY_SOURCE__URL", "postgres://u@db/app")];
+        assert!(load_with(&text, &url, &[]).is_ok(), "{reference}");
+    }
+    // GIVEN a reference whose quotes a shell has removed
+    assert_told(of_variable("{ env = NOPE }"), NOT_ONE);
 }

@@ -406,6 +406,11 @@ fn contradictions_are_refused() {
             "config.conflict",
             "sink.rabbitmq.exchange: \"outbox.dlx\" is where dead letters go",
         ),
+        (
+            "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = \"amqp://mq\"\nexchange = \"\"\n[route]\ntopic = \"outbox.dlq\"",
+            "config.conflict",
+            "route.topic: \"outbox.dlq\" is the dead-letter topic",
+        ),
         ("[admin]\ntoken = \"c4n4ry\"", "config.bad-value", "fewer than 16 characters"),
         ("[admin]\ntoken = \"c4n4ry of a long mine\"", "config.bad-value", "no client can send it"),
         ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),

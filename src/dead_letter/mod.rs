@@ -3,8 +3,9 @@
 //! The topic is a log and the only store: dead letters and resolutions are appended, nothing is
 //! ever changed, and what is open is a fold over the log. [`writer`] makes a dead letter and
 //! [`fit`] cuts it, [`record`] is what is read back, [`fold`] says what is open. [`reader`],
-//! [`filter`], [`replay`], [`release`] and [`purge`] serve `walrelay dlq` and the admin API, [`destinations`]
-//! says where a replay may go; [`tail`] keeps a running relay up to date with what [`owner`] says is its own.
+//! [`filter`], [`replay`], [`release`] and [`purge`] serve `walrelay dlq` and the admin API,
+//! [`replay_check`] says what a replay passes over, and [`destinations`] where it may go; [`tail`] keeps a
+//! running relay up to date with what [`owner`] says is its own.
 
 pub(crate) mod destinations;
 pub(crate) mod filter;
@@ -16,6 +17,7 @@ pub(crate) mod rate;
 pub(crate) mod reader;
 pub(crate) mod release;
 pub(crate) mod replay;
+pub(crate) mod replay_check;
 mod replay_guard;
 pub(crate) mod stop_log;
 pub(crate) mod tail;

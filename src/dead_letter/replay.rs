@@ -9,7 +9,7 @@
 //! * An event that cannot be replayed is passed over, and so are the later ones of its key.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,15 @@ use walrelay_core::base::clock::Moment;
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
-use super::owner::slot_of;
 use super::passed_over::PassedOver;
 use super::pipeline::{Pipeline, UNWRITABLE};
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, INTERRUPTED, LogReader, interrupted};
-use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
+use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind};
+use super::replay_check::ReplayCheck;
 use super::replay_guard::{ReplayGuard, TWO_REPLAYS};
-use super::writer::{KeyHash, service_of};
 use crate::base::error::{Exit, Fault};
-use crate::base::figures::counted;
 use crate::base::random;
-use crate::base::text::escaped;
 use crate::sink::PublishError;
 use crate::sink::log::{LogRead, ReadFrom};
 
@@ -155,10 +152,7 @@ pub(super) struct Replay<'a> {
     guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
-    /// Keys of events that were passed over: later events of them are passed over, too.
-    passed_keys: HashSet<(KeyHash, String, String)>,
-    /// The first event that the broker cannot carry, and why.
-    uncarried: Option<String>,
+    check: ReplayCheck<'a>,
     /// Why nothing more is published, and since when.
     pub(super) halt: Option<(Fault, Instant)>,
     /// The job does not end before: what it has published may come back.
@@ -223,8 +217,7 @@ impl<'a> Replay<'a> {
             guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now.instant)?,
-            passed_keys: HashSet::new(),
-            uncarried: None,
+            check: ReplayCheck::new(topic, job.destinations.as_ref()),
             halt: None,
             watch_until: now.instant,
         })
@@ -374,8 +367,10 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let Some(why) = self.obstacle(&letter) else { return Some(*letter) };
-        self.pass_over(&letter, why, progress);
+        let is_replay = self.job.action == ReplayAction::Replay;
+        let obstacle = is_replay.then(|| self.check.obstacle(&letter)).flatten();
+        let Some(why) = obstacle else { return Some(*letter) };
+        self.check.pass_over(&letter, why, &mut progress.passed_over);
         self.note_read(&letter);
         None
     }
@@ -389,37 +384,6 @@ impl<'a> Replay<'a> {
         if self.unread == 0 && self.index.count_selected(self.job.filter.states()) == 0 {
             self.letters = None;
         }
-    }
-
-    /// Counts a dead letter that is not replayed; the later ones of its key are not, either.
-    fn pass_over(
-        &mut self,
-        letter: &DeadLetter,
-        why: NotReplayable,
-        progress: &mut ReplayProgress,
-    ) {
-        progress.passed_over.add(why);
-        self.passed_keys.extend(ordered_by(letter));
-    }
-
-    /// Why the event of the dead letter is not published.
-    fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
-        if self.job.action != ReplayAction::Replay {
-            return None;
-        }
-        let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
-        letter
-            .not_replayable(&[self.topic.address, self.topic.relay_address])
-            .or_else(|| self.other_route(letter))
-            .or_else(|| is_behind().then_some(NotReplayable::Behind))
-    }
-
-    fn other_route(&self, letter: &DeadLetter) -> Option<NotReplayable> {
-        let destinations = self.job.destinations.as_ref()?;
-        let consumer = service_of(&self.topic.address.topic);
-        let consumer = consumer.filter(|_| letter.is_of_consumer());
-        let includes = destinations.include(&letter.exchange, &letter.topic, consumer);
-        (!includes).then_some(NotReplayable::Elsewhere)
     }
 
     /// Publishes the event of a dead letter, or discards it; false when the queue of the sink is
@@ -448,9 +412,8 @@ impl<'a> Replay<'a> {
                 }
             }
             Err(PublishError::Failed(failure)) => {
-                self.pass_over(letter, NotReplayable::Uncarried, progress);
-                let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
-                self.uncarried.get_or_insert_with(reason);
+                let passed_over = &mut progress.passed_over;
+                self.check.pass_over_uncarried(letter, &failure.reason, passed_over);
             }
         }
         Ok(true)
@@ -474,21 +437,7 @@ impl<'a> Replay<'a> {
                 "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
-        let skipped = passed_over.total();
-        (skipped > 0).then(|| {
-            let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
-            let anywhere = match passed_over.count(NotReplayable::Elsewhere) {
-                0 => "",
-                _ => {
-                    "; where no route leads any more, if the dead letter is of this relay, repeat the command with --any-destination"
-                }
-            };
-            let mend = format!(
-                "look at them: walrelay dlq list; publish the event anew from its source (docs/dead-letters.md, \"Replay\"), then: walrelay dlq discard ID{anywhere}; then replay what follows it"
-            );
-            let what = format!("{} cannot be replayed: {reasons}", counted(skipped, "dead letter"));
-            Fault::new(Exit::Failed, "dead-letter.unfit", what, "", mend)
-        })
+        self.check.fault(passed_over)
     }
 }
 
@@ -521,12 +470,6 @@ fn unwritten(fault: Fault, action: ReplayAction, progress: &ReplayProgress) -> F
         mend: format!("{}\nthen repeat the {name}: what is {past} is left out", fault.mend),
         ..fault
     }
-}
-
-/// Events with the same key, database and slot have an order.
-fn ordered_by(letter: &DeadLetter) -> Option<(KeyHash, String, String)> {
-    let of = |hash| (hash, letter.system.clone(), slot_of(letter).to_owned());
-    letter.key_hash().map(of)
 }
 
 #[cfg(test)]

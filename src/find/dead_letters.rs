@@ -74,7 +74,7 @@ pub(super) fn letters(
     if is_cut {
         report.not_searched.push(format!("more dead letters: the newest {LETTERS_MAX} are shown"));
     }
-    let found = letters.iter().filter_map(|letter| found(letter, &index)).collect();
+    let found = letters.iter().filter_map(|letter| found(name, letter, &index)).collect();
     Ok((found, report))
 }
 
@@ -92,7 +92,12 @@ fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
     }
 }
 
-fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<EventSighting<EventLetter>> {
+/// The dead letter as it stands in the dead-letter topic `name`.
+fn found(
+    name: &str,
+    letter: &DeadLetter,
+    index: &DeadLetterIndex,
+) -> Option<EventSighting<EventLetter>> {
     let known = index.known(letter)?;
     let header = letter.headers.iter().find(|(name, _)| name == TRACEPARENT);
     Some(EventSighting {
@@ -103,6 +108,8 @@ fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<EventSighting<E
         commit_unix_us: Some(letter.commit_unix_us),
         traceparent: header.map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
         of: EventLetter {
+            topic: name.to_owned(),
+            position: letter.position,
             attempts: letter.attempts,
             error_class: letter.error_class.clone(),
             error_msg: letter.error_msg.clone(),

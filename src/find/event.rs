@@ -10,6 +10,7 @@
 use crate::base::lsn::Lsn;
 use crate::base::template::Template;
 use crate::base::text::shown;
+use crate::dead_letter::record::PartitionOffset;
 use crate::sink::search::SearchRoute;
 
 /// The header of the trace context.
@@ -104,6 +105,9 @@ pub(super) struct EventSighting<T> {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventLetter {
+    /// Where the dead letter is: the dead-letter topic, and the place in it.
+    pub(crate) topic: String,
+    pub(crate) position: PartitionOffset,
     pub(crate) attempts: u32,
     pub(crate) error_class: String,
     pub(crate) error_msg: String,
@@ -196,7 +200,7 @@ pub(crate) enum EventStateReason {
     Missing,
     /// The publication leaves its table out.
     NotPublished,
-    /// A record or a dead letter may be of the row of another table.
+    /// A record or a dead letter may be of the row of another table, which may be gone.
     SameId,
     #[default]
     Nothing,

@@ -85,7 +85,10 @@ impl EventFinder {
         let limits = SearchLimits { deadline, stop };
         let SourceView { rows, spellings, slot, searched, not_searched } = self.source(request)?;
         let mut is_unsearched = searched.is_empty();
-        let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
+        let outboxes = self.source.outboxes.iter();
+        let tables = outboxes.map(|it| (it.to_string(), it.route.topic.clone())).collect();
+        let mut report =
+            FindReport { slot, tables, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let wanted = WantedSpellings { typed: &request.wanted, tables: &spellings };
         let letters_from = letters_from(request, &rows, from_unix_us);

@@ -9,6 +9,7 @@ use super::event::{
     SlotPosition,
 };
 use super::sentences::sentences;
+use crate::base::template::Template;
 use crate::base::time::rfc3339;
 use crate::sink::search::SearchRoute;
 
@@ -21,6 +22,8 @@ pub(crate) struct FindReport {
     /// The oldest first.
     pub(crate) events: Vec<FoundEvent>,
     pub(crate) slot: Option<SlotPosition>,
+    /// The outbox tables, and where the route of each leads.
+    pub(crate) tables: Vec<(String, Template)>,
     /// Places that were searched, and those that could not be, a sentence each.
     pub(crate) searched: Vec<String>,
     pub(crate) not_searched: Vec<String>,
@@ -62,11 +65,12 @@ impl FindReport {
             of_id.iter_mut().for_each(|event| event.tables = tables);
         }
         for letter in letters {
-            add_sighting(&mut events, letter, |event| &mut event.letters);
+            add_sighting(&mut events, &self.tables, letter, |event| &mut event.letters);
         }
         for record in records {
-            add_sighting(&mut events, record, |event| &mut event.records);
+            add_sighting(&mut events, &self.tables, record, |event| &mut event.records);
         }
+        events.values_mut().for_each(|of_id| doubt_rows_beside_gone(of_id));
         self.events = events.into_values().flatten().collect();
         self.events.sort_by_key(FoundEvent::order);
         if let Some(more) = self.events.len().checked_sub(EVENTS_MAX).filter(|more| *more > 0) {
@@ -113,6 +117,9 @@ impl FindReport {
         });
         let letters = event.letters.iter().map(|letter| {
             json!({
+                "topic": letter.topic,
+                "partition": letter.position.partition,
+                "offset": letter.position.offset,
                 "attempts": letter.attempts,
                 "error_class": letter.error_class,
                 "error_msg": letter.error_msg,
@@ -136,29 +143,39 @@ impl FindReport {
     }
 }
 
-/// The events of each id: one, or one for each table of which a row has the id.
+/// The events of each id: one, or one for each table of which a row has the id, and one whose row is gone.
 type EventsById = BTreeMap<String, Vec<FoundEvent>>;
 
 /// Adds a record or a dead letter to the event of its id. Of several events it belongs to one whose row may
-/// lead to its topic; if that is true of several or of none, it may belong to each of them.
+/// lead to its topic; if that is true of several or of none, it may belong to each of them. If it is true of
+/// none, but the route of another of `tables` leads there, it is of an event whose row is gone.
 fn add_sighting<T: Clone>(
     events: &mut EventsById,
+    tables: &[(String, Template)],
     sighting: &EventSighting<T>,
     list: impl Fn(&mut FoundEvent) -> &mut Vec<T>,
 ) {
     let EventSighting { event_id: id, topic, of, .. } = sighting;
     let of_id = events.entry(id.clone()).or_default();
-    if of_id.is_empty() {
-        of_id.push(FoundEvent { id: id.clone(), ..FoundEvent::default() });
-    }
     // A row whose topic is not known may lead anywhere.
     let may_lead = |event: &FoundEvent| {
-        let known = event.row.as_ref().and_then(|row| row.topic.as_ref());
-        known.is_none_or(|known| known == topic)
+        event.row.as_ref().is_some_and(|row| row.topic.as_ref().is_none_or(|known| known == topic))
     };
     let is_decided = of_id.iter().any(may_lead);
-    let found: Vec<&mut FoundEvent> =
-        of_id.iter_mut().filter(|event| !is_decided || may_lead(event)).collect();
+    let rows: Vec<&OutboxRow> = of_id.iter().filter_map(|event| event.row.as_ref()).collect();
+    let leads_there = |(table, topics): &(String, Template)| {
+        rows.iter().all(|row| row.table != *table) && topics.could_become(topic)
+    };
+    let is_of_other = !topic.is_empty() && tables.iter().any(leads_there);
+    let is_of_gone = !is_decided && (rows.is_empty() || is_of_other);
+    if is_of_gone && of_id.iter().all(|event| event.row.is_some()) {
+        of_id.push(FoundEvent { id: id.clone(), ..FoundEvent::default() });
+    }
+    let is_its_event = |event: &&mut FoundEvent| match is_decided {
+        true => may_lead(event),
+        false => event.row.is_none() == is_of_gone,
+    };
+    let found: Vec<&mut FoundEvent> = of_id.iter_mut().filter(is_its_event).collect();
     let is_ambiguous = found.len() > 1;
     for event in found {
         match is_ambiguous {
@@ -166,6 +183,16 @@ fn add_sighting<T: Clone>(
             false => event.learn(sighting),
         }
         list(event).push(of.clone());
+    }
+}
+
+/// A row of which nothing else was found may have led to the topic of the other event of its id, before its
+/// route was changed.
+fn doubt_rows_beside_gone(of_id: &mut [FoundEvent]) {
+    let has_gone = of_id.iter().any(|event| event.row.is_none());
+    for event in of_id.iter_mut().filter(|_| has_gone) {
+        let is_bare = event.records.is_empty() && event.letters.is_empty();
+        event.is_ambiguous |= event.row.is_some() && is_bare;
     }
 }
 

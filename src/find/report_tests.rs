@@ -107,12 +107,56 @@ fn the_state_of_a_row_is_not_known_if_a_record_may_be_of_another_table() {
     let mut report = passed();
     report.add(rows, &[], &[record("a", 1)], true, &[]);
     assert!(!report.is_known());
-    let conclusion = "state: rows of several tables have its id, and it is not known to which";
+    let conclusion =
+        "state: rows of several tables have its id, or had it, and it is not known to which";
     for (event, json) in report.events.iter().zip(report.events_json()) {
         assert_eq!((event.records.len(), event.slot_passed), (1, Some(true)));
         // The commit of the record may be that of the other row.
         assert_eq!(event.lsn, None);
         assert!(json["text"].to_string().contains(conclusion), "{json}");
+    }
+}
+
+/// The events of a row that leads to `u`, and of a record of its id in `t`, beside another table.
+fn found_beside(table: &str, topic: &str, more: &[EventSighting<PublishedRecord>]) -> FindReport {
+    let tables = vec![
+        ("public.outbox".to_owned(), Template::literal("u")),
+        (table.to_owned(), Template::literal(topic)),
+    ];
+    let mut report = FindReport { tables, ..passed() };
+    let records = [&[record("a", 1)][..], more].concat();
+    report.add(vec![row_to(Some("u"), row("a", 1))], &[], &records, true, &[]);
+    report
+}
+
+#[test]
+fn a_record_in_the_topic_of_another_table_is_of_a_row_that_is_gone() {
+    // GIVEN a row of which nothing else was found THEN the record may have been its own
+    let report = found_beside("public.invoices", "t", &[]);
+    let of_row = |is_of_row: bool| {
+        let mut events = report.events.iter().filter(|it| it.row.is_some() == is_of_row);
+        events.next().map(|it| (it.state, it.reason, it.records.len()))
+    };
+    let seen = (EventState::Published, EventStateReason::Seen, 1);
+    assert_eq!(of_row(true), Some((EventState::Unknown, EventStateReason::SameId, 0)));
+    assert_eq!((of_row(false), report.events.len()), (Some(seen), 2));
+    // GIVEN a record of its own, and another one of the row that is gone
+    let mut own = record("a", 2);
+    own.topic = "u".to_owned();
+    let report = found_beside("public.invoices", "t", &[own, record("a", 3)]);
+    assert!(report.is_known() && report.events.len() == 2, "{:?}", report.events);
+    let counts = report.events.iter().map(|it| (it.row.is_some(), it.records.len()));
+    let mut counts: Vec<(bool, usize)> = counts.collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(false, 2), (true, 1)]);
+}
+
+#[test]
+fn a_record_in_a_topic_of_no_other_table_is_of_the_row_whose_route_was_changed() {
+    for (table, topic) in [("public.invoices", "v"), ("public.outbox", "t")] {
+        let report = found_beside(table, topic, &[]);
+        let [event] = &report.events[..] else { panic!("{:?}", report.events) };
+        assert_eq!((event.state, event.reason), (EventState::Published, EventStateReason::Seen));
     }
 }
 

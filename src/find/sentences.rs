@@ -5,8 +5,9 @@ use super::event::{
     SlotPosition, SlotReader,
 };
 use crate::base::figures::binary_size;
-use crate::base::text::escaped;
+use crate::base::text::{escaped, quoted};
 use crate::base::time::rfc3339;
+use crate::dead_letter::record::PartitionOffset;
 
 pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<String> {
     let mut lines = vec![event.row.as_ref().map_or_else(|| "row: none was found".to_owned(), row)];
@@ -16,6 +17,12 @@ pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<
     let is_polled = event.row.as_ref().is_some_and(|row| row.polled.is_some());
     lines.extend(slot.filter(|_| !is_polled).map(|slot| commit(event, slot)));
     lines.extend(event.letters.iter().map(letter));
+    if event.letters.iter().any(|letter| letter.state == "open") {
+        let id = quoted(&event.id);
+        lines.push(format!(
+            "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay {id}"
+        ));
+    }
     lines.extend(event.records.iter().map(record));
     lines.extend(conclusion(event, slot));
     lines.extend(event.trace_id().map(|id| format!("trace: {id}")));
@@ -50,10 +57,12 @@ fn commit(event: &FoundEvent, slot: &SlotPosition) -> String {
 }
 
 fn letter(letter: &EventLetter) -> String {
-    let EventLetter { attempts, error_class, error_msg, state, failed_unix_us } = letter;
-    let (class, error) = (escaped(error_class), escaped(error_msg));
+    let EventLetter { topic, position, attempts, error_class, error_msg, state, failed_unix_us } =
+        letter;
+    let PartitionOffset { partition, offset } = position;
+    let (topic, class, error) = (escaped(topic), escaped(error_class), escaped(error_msg));
     format!(
-        "dead letter: {state}; at {}, attempts {attempts}, {class}: {error}",
+        "dead letter: {state}; at {}, topic {topic}, partition {partition}, offset {offset}, attempts {attempts}, {class}: {error}",
         rfc3339(*failed_unix_us)
     )
 }
@@ -87,7 +96,7 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         EventStateReason::Lags => format!("probably not published: {place}; the slot is {} behind, and not everything could be searched", lag()),
         EventStateReason::Missing => format!("the slot has passed it, and there is neither a record in its partition nor a dead letter: {excluded}its row is older than the slot or the publication, its record is older than --since or was compacted, or the topic had fewer partitions"),
         EventStateReason::NotPublished => "the publication leaves its table out: it is not delivered".to_owned(),
-        EventStateReason::SameId => "rows of several tables have its id, and it is not known to which of them a record or a dead letter belongs".to_owned(),
+        EventStateReason::SameId => "rows of several tables have its id, or had it, and it is not known to which of them a record or a dead letter belongs".to_owned(),
         EventStateReason::Nothing => "whether it was published is not known".to_owned(),
     };
     Some(format!("state: {text}"))

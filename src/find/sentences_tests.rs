@@ -30,6 +30,8 @@ fn a_published_event_is_shown_in_the_order_in_which_it_happened() {
     let record =
         |offset| PublishedRecord { topic: "t\n".to_owned(), offset, ..PublishedRecord::default() };
     let letter = EventLetter {
+        topic: "outbox.dlq".to_owned(),
+        position: PartitionOffset { partition: 0, offset: 3 },
         attempts: 1,
         error_class: "c".to_owned(),
         error_msg: "no\u{1b}".to_owned(),
@@ -50,11 +52,27 @@ fn a_published_event_is_shown_in_the_order_in_which_it_happened() {
         [
             format!("row: public.outbox, created at {zero}"),
             format!("commit: LSN 0/A, at {zero}; slot s has passed it"),
-            format!("dead letter: replayed; at {zero}, attempts 1, c: no\\u{{1b}}"),
+            format!(
+                "dead letter: replayed; at {zero}, topic outbox.dlq, partition 0, offset 3, attempts 1, c: no\\u{{1b}}"
+            ),
             format!("record: topic t\\n, partition 0, offset 7, at {zero}"),
             format!("record: topic t\\n, partition 0, offset 9, at {zero}"),
         ]
     );
+}
+
+#[test]
+fn an_open_dead_letter_is_shown_with_the_commands_that_show_and_replay_it() {
+    let of = |state| {
+        let letters = vec![EventLetter { state, ..EventLetter::default() }];
+        let event = FoundEvent { id: "a'b".to_owned(), letters, ..FoundEvent::default() };
+        lines(event, &slot(100)).join("\n")
+    };
+    let told = r"replay: walrelay dlq show 'a'\''b'; once its cause is removed: walrelay dlq replay 'a'\''b'";
+    assert!(of("open").contains(told), "{}", of("open"));
+    for state in ["replayed", "discarded"] {
+        assert!(!of(state).contains("walrelay dlq"), "{state}");
+    }
 }
 
 #[test]

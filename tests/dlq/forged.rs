@@ -90,13 +90,12 @@ fn a_forged_letter_is_published_nowhere_and_a_forged_release_is_logged() {
         let log = std::fs::read_to_string(relay.log_file()).unwrap();
         (log.contains("dead-letter.released") && log.contains("mallory")).then_some(())
     });
-    // THEN a replay does not go there
-    let ended = case.walrelay(&["dlq", "replay", "--all"]);
-    ended.assert_fault(
-        1,
-        "dead-letter.unfit",
-        &["1 would be published to where no route", "--any-destination"],
-    );
+    // THEN a replay does not go there, and a dry run says so
+    let words = ["1 would be published to where no route", "--any-destination"];
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let ended = case.walrelay(&[&["dlq", "replay", "--all"][..], dry_run].concat());
+        ended.assert_fault(1, "dead-letter.unfit", &words);
+    }
     assert_eq!((reader.count(), ids(&case.list(&[]))), (0, vec!["forged-0".to_owned()]));
     // WHEN somebody insists THEN it does
     case.must(&["dlq", "replay", "--all", "--any-destination"]);

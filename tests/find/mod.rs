@@ -205,10 +205,13 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
     let letter = case.list(&[&id]).swap_remove(0);
     let (event, _) = find(&case, &id);
     let found = &event["dead_letters"][0];
-    for name in ["attempts", "error_class", "error_msg", "state", "failed_at"] {
+    let names =
+        ["partition", "offset", "attempts", "error_class", "error_msg", "state", "failed_at"];
+    for name in names {
         assert_eq!(found[name], letter[name], "{name}");
     }
     assert_eq!([&found["state"], &event["state"]], ["open", "dead_lettered"]);
+    assert!(event["text"].to_string().contains(&format!("walrelay dlq replay '{id}'")), "{event}");
     assert_eq!((&event["lsn"], &event["slot_passed"]), (&letter["lsn"], &json!(true)));
     // WHEN the id is typed in another way than Postgres prints it, or letters are written no more THEN it is
     // found all the same

@@ -132,6 +132,12 @@ fn unusable(sink: &mut RdkafkaSink, topic: &str) -> Option<Code> {
     sink.producer().client.metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
 }
 
+/// The requirements of the configuration alone. `walrelay init` creates each of their topics, also one that rows
+/// lead to.
+fn configured(required: &Requirements) -> Requirements {
+    Requirements { from_rows: Vec::new(), ..required.clone() }
+}
+
 /// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.
 pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Finding> {
     // A request for metadata must not create the topic.
@@ -139,7 +145,7 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
     settings.properties.remove("allow.auto.create.topics");
     let broker = KafkaBroker { settings, learned: Arc::clone(&broker.learned) };
     let settings = &broker.settings;
-    let mut sink = match open_checked(&broker, required, &AtomicBool::new(false)) {
+    let mut sink = match open_checked(&broker, &configured(required), &AtomicBool::new(false)) {
         Ok(sink) => sink,
         Err(faults) => return faults.into_iter().map(Finding::fail).collect(),
     };

@@ -15,6 +15,8 @@ fn init_creates_what_the_configuration_names_and_not_what_rows_lead_to() {
     // GIVEN those of events that are replayed
     required.from_rows = both.map(str::to_owned).to_vec();
     assert_eq!(listed(&required), [true, false]);
+    // GIVEN topics of routes to which the rows that `check` reads lead as well
+    assert_eq!(listed(&configured(&required)), [true, true]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use rdkafka::Offset;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
+use super::cluster::DescribedPartition;
 use super::record_ffi::headers_of_read;
 use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, UNKNOWN_END, time};
 use super::settings::KafkaSettings;
@@ -35,6 +36,9 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("fetch.queue.backoff.ms", "5"),
 ];
 
+/// How long a topic may be unknown, for all topics together, before it counts as missing: one broker is asked, and a
+/// broker that has just started learns of the topics a little later.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// How long the end of open transactions is waited for.
 const TRANSACTIONS_END_WITHIN: Duration = Duration::from_secs(1);
 const OUT_OF_SYNC: &str =
@@ -48,10 +52,16 @@ pub(super) struct EndReader {
     scan: TopicScan,
     /// Tells how far a partition reaches, with open transactions.
     uncommitted: TopicScan,
+    /// From when on an unknown topic counts as missing; set by the first one.
+    missing_from: Option<Instant>,
 }
 
 pub(super) fn open(settings: &KafkaSettings) -> Result<EndReader, Fault> {
-    Ok(EndReader { scan: scan(settings)?, uncommitted: TopicScan::new(settings, GROUP, &[])? })
+    Ok(EndReader {
+        scan: scan(settings)?,
+        uncommitted: TopicScan::new(settings, GROUP, &[])?,
+        missing_from: None,
+    })
 }
 
 /// A scan for the ends of topics.
@@ -81,8 +91,7 @@ impl EndReader {
     /// Begins to read the partitions that have a leader, whose replicas are all in sync, and in which
     /// no transaction is open. Returns whether these are all in which there is something to read.
     fn start(&mut self, topic: &str, from_unix_us: i64, deadline: Instant) -> KafkaResult<bool> {
-        let left = || deadline.saturating_duration_since(Instant::now());
-        let found = self.scan.partitions(topic, left())?;
+        let found = self.partitions(topic, deadline)?;
         // One without would keep the others from being read, and the topics after this one.
         let (led, leaderless): (Vec<_>, Vec<_>) = found.iter().partition(|found| found.leader >= 0);
         for partition in leaderless.iter().map(|found| found.id) {
@@ -107,7 +116,7 @@ impl EndReader {
         ranges.retain(|range| range.start < range.end.max(reached(range)));
         let count = ranges.len();
         // Asked after the ends: so whatever is before them is in all these replicas.
-        let described = self.scan.partitions(topic, left())?;
+        let described = self.partitions(topic, deadline)?;
         ranges.retain(|range| {
             let partition = range.id;
             let is_in_sync = described.iter().any(|it| it.id == partition && it.is_in_sync);
@@ -132,6 +141,35 @@ impl EndReader {
         self.scan.start(topic, &ranges)?;
         Ok(ranges.len() == count && leaderless.is_empty())
     }
+
+    fn partitions(
+        &mut self,
+        topic: &str,
+        deadline: Instant,
+    ) -> KafkaResult<Vec<DescribedPartition>> {
+        let EndReader { scan, missing_from, .. } = self;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        topic_answer(missing_from, || scan.partitions(topic, left()))
+    }
+}
+
+/// The answer of the cluster about a topic, which is asked for again while it is unknown.
+fn topic_answer<T>(
+    missing_from: &mut Option<Instant>,
+    mut look: impl FnMut() -> KafkaResult<T>,
+) -> KafkaResult<T> {
+    loop {
+        let answer = look();
+        let now = Instant::now();
+        if !is_unknown(&answer) || now >= *missing_from.get_or_insert(now + UNKNOWN_FOR) {
+            return answer;
+        }
+        std::thread::sleep(ASK_AGAIN_AFTER);
+    }
+}
+
+fn is_unknown<T>(answer: &KafkaResult<T>) -> bool {
+    matches!(answer, Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)))
 }
 
 impl TopicReader for EndReader {

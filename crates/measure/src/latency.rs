@@ -1,5 +1,6 @@
 //! Latencies and their percentiles.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -38,13 +39,10 @@ impl Latencies {
 
     /// The latencies that these shares (0 to 1) of the samples did not exceed, in milliseconds; none without samples.
     pub fn quantiles_ms<const N: usize>(&self, shares: [f64; N]) -> Option<[f64; N]> {
-        let sorted;
-        let micros = if self.0.is_sorted() {
-            &self.0
-        } else {
-            sorted = sorted_copy(&self.0);
-            &sorted
-        };
+        let mut micros = Cow::Borrowed(self.0.as_slice());
+        if !micros.is_sorted() {
+            micros.to_mut().sort_unstable();
+        }
         let last = micros.len().checked_sub(1)?;
         Some(shares.map(|share| {
             let rank = (share * micros.len() as f64).ceil() as usize;
@@ -70,12 +68,6 @@ impl FromIterator<u32> for Latencies {
         micros.sort_unstable();
         Latencies(micros)
     }
-}
-
-fn sorted_copy(micros: &[u32]) -> Vec<u32> {
-    let mut sorted = micros.to_vec();
-    sorted.sort_unstable();
-    sorted
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use prometheus::IntCounter;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 use walrelay_core::relay::ports::{Counter, Gauge, Meters, PassMeter, Recorder};
 
@@ -49,13 +48,12 @@ pub struct PassCounts {
 
 impl PassCounts {
     pub fn new(metrics: &Metrics) -> PassCounts {
-        let local = |counter: &IntCounter| counter.local();
         PassCounts {
             latency: metrics.publish_latency_seconds.local(),
             stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),
-            outcomes: metrics.events.iter().map(|(_, counter)| local(counter)).collect(),
-            known: metrics.known_events.iter().map(|(_, counter)| local(counter)).collect(),
-            ignored: metrics.ignored_rows.iter().map(|(_, counter)| local(counter)).collect(),
+            outcomes: metrics.events.iter().map(|(_, counter)| counter.local()).collect(),
+            known: metrics.known_events.iter().map(|(_, counter)| counter.local()).collect(),
+            ignored: metrics.ignored_rows.iter().map(|(_, counter)| counter.local()).collect(),
             retries: metrics.retries.local(),
         }
     }

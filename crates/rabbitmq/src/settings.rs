@@ -163,6 +163,10 @@ impl SinkSettings for RabbitSettings {
             let taken = InvalidSetting::taken_by_dead_letters;
             invalid.push(taken(EXCHANGE, dead_letters, "dead_letter.exchange"));
         }
+        let topic = &around.dead_letters.topic;
+        if self.queues.contains_key(topic) {
+            invalid.push(InvalidSetting::taken_by_dead_letters(QUEUES, topic, "dead_letter.topic"));
+        }
         invalid
     }
 

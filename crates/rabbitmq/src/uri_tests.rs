@@ -89,4 +89,6 @@ fn a_parameter_is_answered_with_the_key_that_says_it_here() {
     let error = AmqpUri::parse("amqps://mq/v?heartbeat=5&cacertfile=/x").unwrap_err();
     assert!(error.mend.contains("instead of heartbeat write heartbeat ="), "{error:?}");
     assert!(error.mend.contains("instead of cacertfile write ca_file ="), "{error:?}");
+    let error = AmqpUri::parse("amqps://mq/v?auth_mechanism=external").unwrap_err();
+    assert!(error.mend.contains("instead of auth_mechanism write auth = "), "{error:?}");
 }

@@ -1,6 +1,6 @@
 //! The arguments of `walrelay dlq`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use super::common::{DryRunArg, ListOutputArgs, OutputArgs, ReasonArg, YesArg};
 use crate::dead_letter::filter::FilterText;
@@ -93,8 +93,8 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) output: ListOutputArgs,
     /// Maximum number of dead letters [default: 1000 for text, no limit for JSON].
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
     // Its heading holds for what follows.
     #[command(flatten)]
     pub(crate) filter: FilterText,

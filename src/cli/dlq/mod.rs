@@ -31,9 +31,11 @@ use crate::base::stop_requests::{StopRequest, StopRequests};
 use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
+use crate::dead_letter::fold::DeadLetterIndex;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, releasable_keys, release};
 use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayReport};
+use crate::dead_letter::replay_check::check_replayable;
 use crate::dead_letter::view;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Broker;
@@ -110,7 +112,9 @@ fn on_topic(
 
 fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = parse_filter(&args.filter)?;
-    let summary = print_matching(topic, &filter, args.output.format(), args.limit)?;
+    let index = topic.index(&filter)?;
+    let limit = args.limit.map(|limit| limit as usize);
+    let summary = print_matching(topic, &filter, &index, args.output.format(), limit)?;
     summary.iter().for_each(|summary| print_note(summary));
     Ok(Exit::Done)
 }
@@ -120,16 +124,16 @@ fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>
 fn print_matching(
     topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
+    index: &DeadLetterIndex,
     format: OutputFormat,
     limit: Option<usize>,
 ) -> Result<Option<String>, Fault> {
     let is_text = format == OutputFormat::Text;
     let limit = limit.unwrap_or(if is_text { TABLE_LINES } else { usize::MAX });
-    let index = topic.index(filter)?;
     let count = index.count_selected(filter.states());
     let out = BufWriter::new(std::io::stdout().lock());
     let mut printer = ListPrinter::new(out, format, table::TABLE.head());
-    topic.letters(filter, &index, |letter, known| {
+    topic.letters(filter, index, |letter, known| {
         if printer.count == limit {
             return Ok(false);
         }
@@ -204,10 +208,7 @@ impl Job {
         let rate = rate.map_err(|fault: Fault| Fault { place: "--rate".to_owned(), ..fault })?;
         check_selection(&filter, args.all, action)?;
         if args.dry_run.dry_run {
-            let listed = print_matching(topic, &filter, args.output.list_format(), None)?;
-            let note = |listed| print_note(&format!("dry run, nothing was changed: {listed}"));
-            listed.iter().for_each(note);
-            return Ok(Exit::Done);
+            return Ok(self.dry_run(topic, &filter, args.output.list_format())?);
         }
         let mut expected = None;
         if !yes {
@@ -229,6 +230,23 @@ impl Job {
         log_reason(action.name(), &by, &args.reason.reason);
         let job = ReplayJob { action, filter, rate, expected, destinations, by };
         carry_out(topic, &job, args)
+    }
+
+    /// Prints the dead letters that match; fails where a replay would pass some of them over.
+    fn dry_run(
+        &self,
+        topic: &DeadLetterTopic<'_>,
+        filter: &DeadLetterFilter,
+        format: OutputFormat,
+    ) -> Result<Exit, Fault> {
+        let index = topic.index(filter)?;
+        let listed = print_matching(topic, filter, &index, format, None)?;
+        let note = |listed| print_note(&format!("dry run, nothing was changed: {listed}"));
+        listed.iter().for_each(note);
+        if self.action == ReplayAction::Replay {
+            check_replayable(topic, filter, &index, self.destinations.as_ref())?;
+        }
+        Ok(Exit::Done)
     }
 }
 

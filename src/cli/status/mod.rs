@@ -37,16 +37,12 @@ pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Faul
     }
     let listen = || Ok(config::load(request)?.config.admin.listen);
     let mut relays: Vec<_> = urls(args, listen)?.into_iter().map(AskedRelay::new).collect();
-    let runtime = runtime::current_thread()?;
-    let outcome = runtime.block_on(async {
+    Ok(runtime::try_block_on(async {
         match args.watch {
             true => watch(&mut relays, args.output.format()).await,
             false => once(&mut relays, args.output.format()).await,
         }
-    });
-    // Not dropped: that would wait for a name that is being resolved.
-    runtime.shutdown_background();
-    Ok(outcome?)
+    })?)
 }
 
 /// Says whether processes are alive, for a health check where there is no shell. It needs of the configuration
@@ -58,10 +54,7 @@ fn live(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
         faults.collect::<Vec<_>>()
     };
     let urls = urls(args, || config::admin_listen(request)).map_err(failed)?;
-    let runtime = runtime::current_thread()?;
-    let (lines, all) = runtime.block_on(ask_lives(&urls));
-    // Not dropped: that would wait for a name that is being resolved.
-    runtime.shutdown_background();
+    let (lines, all) = runtime::block_on(ask_lives(&urls))?;
     print(&lines)?;
     Ok(if all { Exit::Done } else { Exit::Failed })
 }

@@ -296,7 +296,7 @@ impl<'a> SessionOpener<'a> {
                 "a session with another role or application_name has the slot: standing by"
             );
         } else {
-            tracing::info!(slot, pid, application, "the slot is in use: standing by");
+            tracing::info!(slot, pid, "the slot is in use: standing by");
         }
     }
 

@@ -60,7 +60,7 @@ fn the_path_names_a_file_that_is_not_that_of_the_dead_letters() {
         let invalid = configure(Path::new(path), None).unwrap_err();
         invalid.into_iter().map(|invalid| (invalid.key, invalid.code)).collect::<Vec<_>>()
     };
-    for folder in ["/data/..", "/data/events/"] {
+    for folder in ["/data/..", "/data/events/", "/data/events/.", "."] {
         assert_eq!(refused(folder), [("path", "config.bad-value")]);
     }
     assert_eq!(refused("/data/outbox.dlq.jsonl"), [("path", "config.conflict")]);

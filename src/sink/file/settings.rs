@@ -27,7 +27,9 @@ impl SinkSettings for FileSettings {
     /// Sets the path of the dead letters.
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let key = name_of!(FileSettings, path);
-        let is_folder = self.path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        // For `file_name`, the last component of these is a name.
+        let written = self.path.as_os_str().as_encoded_bytes();
+        let is_folder = written.ends_with(b"/") || written.ends_with(b"/.");
         if is_folder || self.path.file_name().is_none() {
             let what = format!("{:?} does not end in the name of a file", self.path);
             let mend = "path = \"/var/lib/walrelay/events.jsonl\"";

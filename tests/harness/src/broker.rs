@@ -1,6 +1,7 @@
 //! Kafka or RabbitMQ behind one type, for what is done to either.
 
 use std::ops::{Deref, DerefMut};
+use std::str::FromStr;
 
 use crate::process::Process;
 use crate::{Kafka, RabbitMq, Result};
@@ -16,6 +17,18 @@ impl BrokerKind {
         match self {
             BrokerKind::Kafka => "Kafka",
             BrokerKind::RabbitMq => "RabbitMQ",
+        }
+    }
+}
+
+impl FromStr for BrokerKind {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<BrokerKind, &'static str> {
+        match text {
+            "kafka" => Ok(BrokerKind::Kafka),
+            "rabbitmq" => Ok(BrokerKind::RabbitMq),
+            _ => Err("kafka or rabbitmq"),
         }
     }
 }

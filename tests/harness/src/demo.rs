@@ -80,11 +80,8 @@ impl Settings {
                 return Err(format!("DEMO_SECONDS={text}: give whole seconds, 6 to 3600"));
             }
         };
-        let broker = match sink.filter(|text| !text.is_empty()).unwrap_or("kafka") {
-            "kafka" => BrokerKind::Kafka,
-            "rabbitmq" => BrokerKind::RabbitMq,
-            text => return Err(format!("SINK={text}: kafka or rabbitmq")),
-        };
+        let sink = sink.filter(|text| !text.is_empty()).unwrap_or("kafka");
+        let broker = sink.parse::<BrokerKind>().map_err(|error| format!("SINK={sink}: {error}"))?;
         Ok(Settings {
             steady,
             broker,
@@ -263,7 +260,7 @@ impl Show<'_> {
             Backlog { aggregatetype: "invoice".into(), seed: 2, ..Backlog::new(url, rows) };
         let filling = std::thread::spawn(move || backlog.fill());
         self.watcher.live_until(|| filling.is_finished())?;
-        Ok(Burst { rows, written: joined(filling)?.elapsed, arrival: Default::default() })
+        Ok(Burst { rows, written: joined(filling)?, arrival: Default::default() })
     }
 
     /// The slot once everything is confirmed; what it says after five seconds otherwise.
@@ -286,14 +283,8 @@ impl Show<'_> {
 
     fn stop(&mut self) -> Result<Duration> {
         let began = Instant::now();
-        self.relay.sigterm()?;
-        match self.relay.wait_exit(Duration::from_secs(30))? {
-            0 => Ok(began.elapsed()),
-            code => {
-                let said = self.relay.tail(20);
-                Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")))
-            }
-        }
+        self.relay.stop(Duration::from_secs(30))?;
+        Ok(began.elapsed())
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::install::KafkaInstall;
 use crate::place::Place;
 use crate::process::{self, Kind, Process};
-use crate::{HarnessError, Result, consumer, install, ports};
+use crate::{Result, consumer, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
@@ -132,9 +132,7 @@ impl Kafka {
     fn prepare(node: Node, options: &KafkaOptions) -> Result<Kafka> {
         let (install, place) = (install::kafka()?, Place::here(&USERS)?);
         let process = Process::new(KIND, place, "")?;
-        let path = process.folder().join("server.properties");
-        std::fs::write(&path, properties(process.folder(), &node, options))
-            .map_err(HarnessError::io(format!("writing {}", path.display())))?;
+        process.write("server.properties", &properties(process.folder(), &node, options))?;
         let (mut copy, data) = (process.command("cp"), process.folder().join("data"));
         process::run(copy.arg("-r").arg(&install.formatted).arg(&data))?;
         // A cluster of its own. The folder of a further node gets another identity at its first start.

@@ -5,7 +5,7 @@
 //! thread that waits is easier to reason about than a task that is starved by a frozen peer.
 
 use std::future::Future;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
@@ -97,6 +97,25 @@ pub fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Resu
         let worker = scope.spawn(|| runtime()?.block_on(future));
         worker.join().unwrap_or_else(|_| Err(HarnessError::Other("a kit thread panicked".into())))
     })
+}
+
+/// Looks every `pause` until there is what is waited for; an error after `limit`.
+pub fn wait_for<T>(
+    what: impl Into<String>,
+    limit: Duration,
+    pause: Duration,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if began.elapsed() > limit {
+            return Err(HarnessError::Late { what: what.into(), limit });
+        }
+        std::thread::sleep(pause);
+    }
 }
 
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -10,7 +10,7 @@ mod backlog;
 mod chaos;
 mod steady;
 
-pub use backlog::{Backlog, BacklogReport};
+pub use backlog::Backlog;
 pub use chaos::{ChaosReport, ChaosWriters};
 pub use steady::SteadyLoad;
 
@@ -18,6 +18,9 @@ use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 
 use crate::kit::{Session, block_on};
 use crate::{HarnessError, Result};
+
+/// The table of all loads.
+const TABLE: &str = "public.outbox";
 
 pub fn create_outbox(url: &str, table: &str) -> Result<()> {
     let table = table_name(table)?;

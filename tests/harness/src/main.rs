@@ -52,8 +52,8 @@ fn main() -> ExitCode {
         "up" => up(&names),
         "run" => run(&names),
         "daemon" => folder().and_then(|folder| daemon::serve(&folder)).map(|()| true),
-        "status" => ask_running("status"),
-        "down" => down(),
+        "status" => ask("status", "no services are up; start them with: services up", false),
+        "down" => ask("down", "no services are up", true),
         "" => return usage("a command is needed"),
         other => return usage(&format!("unknown command {other}")),
     };
@@ -98,23 +98,13 @@ fn up(names: &[&str]) -> Result<bool> {
     talk(stream, &format!("up {}", names.join(" ")))
 }
 
-fn ask_running(question: &str) -> Result<bool> {
+/// Asks the daemon; without one it says so, and `is_well` is the outcome.
+fn ask(question: &str, without: &str, is_well: bool) -> Result<bool> {
     match connect(&folder()?) {
         Some(stream) => talk(stream, question),
         None => {
-            println!("no services are up; start them with: services up");
-            Ok(false)
-        }
-    }
-}
-
-/// Stops the services; true as well if none was up.
-fn down() -> Result<bool> {
-    match connect(&folder()?) {
-        Some(stream) => talk(stream, "down"),
-        None => {
-            println!("no services are up");
-            Ok(true)
+            println!("{without}");
+            Ok(is_well)
         }
     }
 }

@@ -55,11 +55,8 @@ impl Place {
 
     /// In `root`, or on this machine when there is none.
     pub(crate) fn of(root: Option<&Path>, users: &[&str]) -> Result<Place> {
-        root.map_or_else(|| Place::here(users), |root| Place::inside(root, install::own_uid()?))
-    }
-
-    fn inside(root: &Path, own_uid: u32) -> Result<Place> {
-        if own_uid != 0 {
+        let Some(root) = root else { return Place::here(users) };
+        if install::own_uid()? != 0 {
             return Err(HarnessError::Other(format!(
                 "what is in {} can be started by root alone, with unshare and chroot",
                 root.display()

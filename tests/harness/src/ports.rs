@@ -34,7 +34,7 @@ pub fn free() -> Result<u16> {
     for _ in low..high {
         let port = taken.next;
         taken.next = if port + 1 >= high { low } else { port + 1 };
-        if !taken.given.contains(&port) && is_free(port) {
+        if !taken.given.contains(&port) && bound(port).is_ok() {
             taken.given.insert(port);
             return Ok(port);
         }
@@ -55,10 +55,6 @@ pub(crate) fn retry<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
 
 /// A look that does not listen: a process that another thread forks meanwhile has a copy of the socket
 /// until it executes its program, and a copy that listened would still hold the port.
-fn is_free(port: u16) -> bool {
-    bound(port).is_ok()
-}
-
 fn bound(port: u16) -> rustix::io::Result<OwnedFd> {
     let socket =
         net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

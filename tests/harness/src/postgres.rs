@@ -8,9 +8,10 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::install::PostgresInstall;
+use crate::kit::wait_for;
 use crate::place::Place;
 use crate::process::{self, Kind, Process, without_pg_variables};
 use crate::{HarnessError, Result, cluster, install, load, ports};
@@ -212,15 +213,9 @@ impl Postgres {
             process::kill("KILL", &pid.to_string()).ok();
         }
         self.process.wait(END_LIMIT)?;
-        let start = Instant::now();
-        while backends.iter().any(|pid| process::exists(*pid)) {
-            if start.elapsed() > END_LIMIT {
-                let what = "the end of PostgreSQL's backends".into();
-                return Err(HarnessError::Late { what, limit: END_LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        let ended = || !backends.iter().any(|pid| process::exists(*pid));
+        let what = "the end of PostgreSQL's backends";
+        wait_for(what, END_LIMIT, Duration::from_millis(2), || Ok(ended().then_some(())))
     }
 
     pub fn start_again(&mut self) -> Result<()> {

@@ -8,27 +8,7 @@ use std::sync::{OnceLock, mpsc};
 use rustix::process::{Pid, Signal};
 pub use walrelay_measure::process::{Memory, Watch, cpu_seconds, memory, tree_cpu_seconds};
 
-use crate::kit::{Session, block_on};
 use crate::{HarnessError, Result};
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walsender {
-    pub pid: u32,
-    pub application_name: String,
-}
-
-pub fn walsenders(url: &str) -> Result<Vec<Walsender>> {
-    block_on(async {
-        let session = Session::open(url).await?;
-        let sql = "select pid, coalesce(application_name, '') from pg_stat_replication";
-        let rows = session.client.query(sql, &[]).await?;
-        let read = |row: &tokio_postgres::Row| Walsender {
-            pid: u32::try_from(row.get::<_, i32>(0)).unwrap_or(0),
-            application_name: row.get(1),
-        };
-        Ok(rows.iter().map(read).collect())
-    })
-}
 
 pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::guard::Guard;
 use crate::install::service_folder;
+use crate::kit::wait_for;
 use crate::place::Place;
 use crate::{HarnessError, Result};
 
@@ -63,6 +64,13 @@ impl Process {
     /// The id of the running process, or of the last one.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Writes a file into its folder.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.folder.join(name);
+        let written = std::fs::write(&path, text);
+        written.map_err(HarnessError::io(format!("writing {}", path.display())))
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -141,15 +149,10 @@ impl Process {
     pub fn freeze(&self) -> Result<()> {
         self.signal_group("STOP")?;
         // The signal is only sent by now: threads may go on, and answer, for a moment.
-        let start = Instant::now();
-        while !all_threads_stand(self.pid) {
-            if start.elapsed() >= FREEZE_LIMIT {
-                let what = format!("the freeze of {}", self.kind.name);
-                return Err(HarnessError::Late { what, limit: FREEZE_LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let what = format!("the freeze of {}", self.kind.name);
+        wait_for(what, FREEZE_LIMIT, Duration::from_millis(1), || {
+            Ok(all_threads_stand(self.pid).then_some(()))
+        })
     }
 
     pub fn thaw(&self) -> Result<()> {
@@ -263,8 +266,13 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
 
 /// PGSERVICE, PGOPTIONS and the like belong to the caller's own databases.
 pub(crate) fn without_pg_variables(command: &mut Command) -> &mut Command {
+    without_variables(command, "PG")
+}
+
+/// Variables of the caller's own that begin so are not for the command.
+pub(crate) fn without_variables<'a>(command: &'a mut Command, prefix: &str) -> &'a mut Command {
     for (key, _) in std::env::vars_os() {
-        if key.to_string_lossy().starts_with("PG") {
+        if key.to_string_lossy().starts_with(prefix) {
             command.env_remove(key);
         }
     }
@@ -280,24 +288,19 @@ pub(crate) fn kill(signal: &str, target: &str) -> Result<()> {
 
 /// The process exists and is more than a zombie.
 pub(crate) fn exists(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state != "Z")
+    state(Path::new(&format!("/proc/{pid}/stat"))).is_some_and(|state| state != "Z")
 }
 
 fn all_threads_stand(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut states = tasks.filter_map(|task| stat_at(&task.path().join("stat")));
-    states.all(|(state, _)| state == "T")
+    let mut states = tasks.filter_map(|task| state(&task.path().join("stat")));
+    states.all(|state| state == "T")
 }
 
-fn stat(pid: u32) -> Option<(String, u32)> {
-    stat_at(Path::new(&format!("/proc/{pid}/stat")))
-}
-
-/// State and parent. The command name before them may hold anything, so read past its bracket.
-fn stat_at(path: &Path) -> Option<(String, u32)> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+/// The command name before the state may hold anything, so read past its bracket.
+fn state(stat: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(stat).ok()?;
+    Some(text.rsplit_once(')')?.1.split_whitespace().next()?.to_owned())
 }
 
 fn read_end(path: &Path, from: u64, max_bytes: u64) -> std::io::Result<String> {

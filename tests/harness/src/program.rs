@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::{HarnessError, Result, proc};
+use crate::process::without_variables;
+use crate::{HarnessError, Result, proc, relay};
 
 /// Lines of output kept in memory; the file has all of them.
 const LINES_MAX: usize = 20_000;
@@ -125,6 +127,47 @@ impl Program {
         self.signal(Signal::TERM)
     }
 
+    /// Asks it to stop, and waits until it has: with exit code 0, or it is an error.
+    pub fn stop(&mut self, limit: Duration) -> Result<()> {
+        self.sigterm()?;
+        match self.wait_exit(limit)? {
+            0 => Ok(()),
+            code => Err(self.ended(code, 20)),
+        }
+    }
+
+    /// Waits until it answers a GET with 200; an exit ends the wait with what it said.
+    pub(crate) fn wait_answer(
+        &mut self,
+        address: SocketAddr,
+        path: &str,
+        limit: Duration,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let mut last = String::from("no answer");
+        loop {
+            if let Some(code) = self.poll_exit() {
+                return Err(self.ended(code, 40));
+            }
+            match relay::get(address, path, Duration::from_secs(1)) {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
+                Err(_) => {}
+            }
+            if began.elapsed() > limit {
+                let (name, said) = (&self.launch.name, self.tail(40));
+                let what = format!("{path} of {name}, last: {last}\n{said}");
+                return Err(HarnessError::Late { what, limit });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn ended(&self, code: i32, lines: usize) -> HarnessError {
+        let (name, said) = (&self.launch.name, self.tail(lines));
+        HarnessError::Other(format!("{name} ended with {code}\n{said}"))
+    }
+
     pub fn freeze(&mut self) -> Result<()> {
         self.signal(Signal::STOP)
     }
@@ -188,11 +231,7 @@ fn spawn(
     command.args(&launch.arguments).current_dir(&launch.folder);
     // Settings of the caller's own, and what steers the test: the relay refuses names it does not
     // know.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WALRELAY_") {
-            command.env_remove(name);
-        }
-    }
+    without_variables(&mut command, "WALRELAY_");
     // Only a test that names a state file has one.
     command.env_remove("STATE_DIRECTORY");
     command.envs(launch.env.iter().map(|(name, value)| (name, value)));

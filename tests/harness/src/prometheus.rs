@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::place::Place;
 use crate::process::{self, Kind, Process};
-use crate::{HarnessError, Result, install, ports, relay};
+use crate::{Result, install, ports, relay};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -32,9 +32,7 @@ impl Prometheus {
         let kind = Kind { name: "Prometheus", short: "prom", end: "KILL" };
         let mut process = Process::new(kind, place, "")?;
         for (name, text) in files.iter().chain(&[("prometheus.yml", configuration)]) {
-            let path = process.folder().join(name);
-            std::fs::write(&path, text)
-                .map_err(HarnessError::io(format!("writing {}", path.display())))?;
+            process.write(name, text)?;
         }
         let mut command = process.command(program);
         command

@@ -10,7 +10,7 @@ mod tap;
 use std::time::{Duration, Instant};
 
 use amq_protocol::protocol::basic::{Ack, Cancel, Consume, Qos};
-use amq_protocol::protocol::queue::{Bind, Declare, Delete, Purge, Unbind};
+use amq_protocol::protocol::queue::{Bind, Declare, Delete, Purge};
 use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 use amq_protocol::types::FieldTable;
 
@@ -30,7 +30,8 @@ const PREFETCH: u16 = 4_096;
 const ACK_EVERY: u64 = 1_024;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Queue {
     /// Replicated.
     Quorum,
@@ -145,12 +146,6 @@ impl Rabbit {
         let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
         let bind = Bind { queue, exchange, routing_key, ..Default::default() };
         self.queue(queue::AMQPMethod::Bind(bind))
-    }
-
-    pub fn unbind(&mut self, queue: &str, exchange: &str, key: &str) -> Result<()> {
-        let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
-        let unbind = Unbind { queue, exchange, routing_key, ..Default::default() };
-        self.queue(queue::AMQPMethod::Unbind(unbind))
     }
 
     pub fn purge(&mut self, queue: &str) -> Result<()> {

@@ -12,12 +12,13 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::amqp::Client;
 use crate::install::RabbitInstall;
+use crate::kit::wait_for;
 use crate::place::Place;
-use crate::process::{self, Kind, Process};
+use crate::process::{self, Kind, Process, without_variables};
 use crate::rabbit::Rabbit;
 use crate::{HarnessError, Result, install, ports};
 
@@ -70,14 +71,10 @@ impl RabbitMq {
         let kind = Kind { name: "RabbitMQ", short: "rmq", end: "KILL" };
         let stop_epmd = place.shell(&format!("epmd -port {epmd_port} -kill"));
         let process = Process::new(kind, place, &stop_epmd)?;
-        let write = |name: &str, text: String| {
-            let path = process.folder().join(name);
-            std::fs::write(&path, text)
-                .map_err(HarnessError::io(format!("writing {}", path.display())))
-        };
-        write("rabbitmq.conf", configuration(port, &options.extra_conf))?;
-        write("enabled_plugins", enabled_plugins(&options.plugins))?;
-        write("env", String::new())?;
+        process.write("rabbitmq.conf", &configuration(port, &options.extra_conf))?;
+        // The file that `rabbitmq-plugins` would write.
+        process.write("enabled_plugins", &format!("[{}].\n", options.plugins.join(",")))?;
+        process.write("env", "")?;
         if options.plugins.is_empty() {
             link_modules(process.folder(), &install)?;
         }
@@ -106,12 +103,7 @@ impl RabbitMq {
 
     /// All places and ports are the node's own; nothing in /etc or /var is read or written.
     fn environment(&self, command: &mut Command) {
-        for (key, _) in std::env::vars_os() {
-            let name = key.to_string_lossy();
-            if name.starts_with("RABBITMQ_") || name.starts_with("ERL_") {
-                command.env_remove(&key);
-            }
-        }
+        without_variables(without_variables(command, "RABBITMQ_"), "ERL_");
         let folder = self.process.folder();
         let places = [
             ("HOME", ""),
@@ -166,10 +158,6 @@ impl RabbitMq {
     /// Which one it is: `RabbitMQ 3.10.8 of this machine`.
     pub fn origin(&self) -> &str {
         &self.origin
-    }
-
-    pub fn epmd_port(&self) -> u16 {
-        self.epmd_port
     }
 
     /// Adds a user who may do everything in the virtual host `/`.
@@ -257,15 +245,10 @@ impl RabbitMq {
     fn wait_alarms(&self, expected: &str) -> Result<()> {
         let alarms =
             "[Resource || {{resource_limit, Resource, _}, _} <- rabbit_alarm:get_alarms()]";
-        let began = Instant::now();
-        while self.eval(alarms)? != expected {
-            if began.elapsed() > ALARM_LIMIT {
-                let what = format!("the alarms {expected}");
-                return Err(HarnessError::Late { what, limit: ALARM_LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        let what = format!("the alarms {expected}");
+        wait_for(what, ALARM_LIMIT, Duration::from_millis(10), || {
+            Ok((self.eval(alarms)? == expected).then_some(()))
+        })
     }
 
     pub fn start_again(&mut self) -> Result<()> {
@@ -333,11 +316,6 @@ log.console.level = info
 {extra}
 "
     )
-}
-
-/// The file that `rabbitmq-plugins` would write.
-fn enabled_plugins(names: &[String]) -> String {
-    format!("[{}].\n", names.join(","))
 }
 
 /// Logs in and opens the virtual host, as a client does: an open port alone may belong to a node

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use config::{RabbitTarget, RelayConfig};
 #[cfg(feature = "system")]
@@ -44,7 +44,7 @@ impl RelayProcess {
     /// Writes `walrelay.toml` into `folder` (made if missing) and runs `walrelay run` with it.
     pub fn start(binary: &Path, folder: &Path, config: RelayConfig) -> Result<RelayProcess> {
         std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
-        let admin = free_address()?;
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
         let file = folder.join("walrelay.toml");
         std::fs::write(&file, config.toml(admin))
             .map_err(HarnessError::io("write walrelay.toml"))?;
@@ -64,24 +64,7 @@ impl RelayProcess {
 
     /// Waits until `/readyz` says 200; an exit ends the wait with what the relay said.
     pub fn wait_ready(&mut self, timeout: Duration) -> Result<()> {
-        let began = Instant::now();
-        let mut last = String::from("no answer");
-        loop {
-            if let Some(code) = self.poll_exit() {
-                let said = self.tail(40);
-                return Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")));
-            }
-            match get(self.admin, "/readyz", Duration::from_secs(1)) {
-                Ok(answer) if answer.status == 200 => return Ok(()),
-                Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
-                Err(_) => {}
-            }
-            if began.elapsed() > timeout {
-                let what = format!("/readyz, last: {last}\n{}", self.tail(40));
-                return Err(HarnessError::Late { what, limit: timeout });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.program.wait_answer(self.admin, "/readyz", timeout)
     }
 
     /// Every sample of `/metrics`, by name and labels as exposed: `up`, `x_total{outcome="y"}`.
@@ -106,8 +89,4 @@ impl DerefMut for RelayProcess {
     fn deref_mut(&mut self) -> &mut Program {
         &mut self.program
     }
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)))
 }

@@ -20,7 +20,9 @@ pub use service::Service;
 
 use crate::collector::Collector;
 use crate::consumer::{is_read, topics_of};
-use crate::relay::{RabbitTarget, RelayConfig, RelayProcess};
+use crate::kit::wait_for;
+use crate::process::without_variables;
+use crate::relay::{RelayConfig, RelayProcess};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result};
 
 /// One database for each service.
@@ -111,15 +113,8 @@ impl System {
     /// Waits until both consumers have settled all that the broker has for them. Their databases do
     /// not tell: a repetition that is still to come has changed nothing there.
     pub fn wait_settled(&self, limit: Duration) -> Result<()> {
-        let began = Instant::now();
-        while !self.is_settled()? {
-            if began.elapsed() > limit {
-                let what = "the consumers to settle all messages".into();
-                return Err(HarnessError::Late { what, limit });
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
+        let what = "the consumers to settle all messages";
+        wait_for(what, limit, Duration::from_millis(100), || Ok(self.is_settled()?.then_some(())))
     }
 
     fn is_settled(&self) -> Result<bool> {
@@ -187,13 +182,9 @@ impl Commands {
     fn output(&self, words: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.binary);
         command.args(words).arg("--config").arg(&self.file);
-        for (name, _) in std::env::vars_os() {
-            // Whoever runs this may have a relay of their own.
-            if name.to_string_lossy().starts_with("WALRELAY_") {
-                command.env_remove(name);
-            }
-        }
-        command.output().map_err(HarnessError::io(format!("run walrelay {}", words.join(" "))))
+        // Whoever runs this may have a relay of their own.
+        let output = without_variables(&mut command, "WALRELAY_").output();
+        output.map_err(HarnessError::io(format!("run walrelay {}", words.join(" "))))
     }
 }
 
@@ -203,11 +194,7 @@ fn relay_config(broker: &Broker, url: &str) -> RelayConfig {
             kafka_extra: format!("topics = [{TOPIC:?}]\npartitions = 4"),
             ..RelayConfig::new(url, kafka.bootstrap())
         },
-        Broker::RabbitMq(rabbitmq) => {
-            let (url_of_broker, exchange) = (rabbitmq.amqp_url(), EXCHANGE.into());
-            let target = RabbitTarget { url: url_of_broker, exchange, extra: String::new() };
-            RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
-        }
+        Broker::RabbitMq(rabbitmq) => RelayConfig::rabbitmq(url, rabbitmq.amqp_url(), EXCHANGE),
     }
 }
 

@@ -218,7 +218,9 @@ impl DeadLetterGate {
         }
         tracing::warn!(
             code = "event.dead-lettered", class = cause.class, attempts = cause.attempts,
-            lsn = %cause.position.commit_lsn, subject, trace_id, "dead letter: {}", cause.reason
+            lsn = %cause.position.commit_lsn, subject, trace_id,
+            help = "walrelay dlq list, walrelay dlq show ID; once the cause is removed: walrelay dlq replay ID",
+            "dead letter: {}", cause.reason
         );
         parks.is_some()
     }

@@ -1,10 +1,11 @@
 //! A PostgreSQL with an outbox, and slots that let several readers have the same bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kit::wait_for;
 use crate::load::{create_outbox, create_slot, execute};
-use crate::{HarnessError, Postgres, PostgresOptions, Result, proc};
+use crate::{Postgres, PostgresOptions, Result};
 
 pub const PUBLICATION: &str = "walrelay";
 /// The slot that stands before a backlog; nobody reads it, it is copied.
@@ -114,18 +115,12 @@ impl Source {
 
     /// The walsender of a slot, as soon as there is one.
     pub fn walsender(&self, application_name: &str) -> Result<u32> {
-        let began = Instant::now();
-        loop {
-            let found = proc::walsenders(&self.url())?;
-            let named = |sender: &&proc::Walsender| sender.application_name == application_name;
-            if let Some(sender) = found.iter().find(named) {
-                return Ok(sender.pid);
-            }
-            if began.elapsed() > WALSENDER_LIMIT {
-                let what = format!("a walsender for {application_name}");
-                return Err(HarnessError::Late { what, limit: began.elapsed() });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("a walsender for {application_name}");
+        let sql = format!(
+            "select pid from pg_stat_replication where application_name = '{application_name}' limit 1"
+        );
+        wait_for(what, WALSENDER_LIMIT, Duration::from_millis(5), || {
+            Ok(self.ask(&sql)?.parse().ok())
+        })
     }
 }

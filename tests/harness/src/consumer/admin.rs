@@ -11,10 +11,11 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::kit::block_on;
+use crate::kit::{block_on, wait_for};
 use crate::{HarnessError, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// As many as the cluster's default says: one, or three in a cluster of three.
 const REPLICAS_DEFAULT: i32 = -1;
@@ -75,20 +76,13 @@ pub fn alter_topic(brokers: &str, topic: &str, name: &str, value: &str) -> Resul
     for result in results {
         result.map_err(|(_, code)| KafkaError::AdminOp(code))?;
     }
-    let began = Instant::now();
-    loop {
+    let what = format!("{name} = {value} of topic {topic}");
+    wait_for(what, REQUEST_TIMEOUT, PAUSE, || {
         let asked = [ResourceSpecifier::Topic(topic)];
         let told = block_on(async { Ok(admin.describe_configs(&asked, &options).await?) })?;
         let entry = told.iter().flatten().find_map(|resource| resource.get(name));
-        if entry.is_some_and(|entry| entry.value.as_deref() == Some(value)) {
-            return Ok(());
-        }
-        if began.elapsed() > REQUEST_TIMEOUT {
-            let what = format!("{name} = {value} of topic {topic}");
-            return Err(HarnessError::Late { what, limit: REQUEST_TIMEOUT });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        Ok(entry.is_some_and(|entry| entry.value.as_deref() == Some(value)).then_some(()))
+    })
 }
 
 fn check(results: Vec<rdkafka::admin::TopicResult>) -> Result<()> {
@@ -124,9 +118,8 @@ pub fn leaders(brokers: &str, topic: &str) -> Result<Vec<(Option<i32>, usize)>> 
 }
 
 /// Waits until a topic holds `n` records in all, looking every 10 ms.
-pub fn wait_end_offsets(brokers: &str, topic: &str, n: i64, timeout: Duration) -> Result<()> {
-    let watch = DrainWatch::new(brokers, topic)?;
-    watch.wait(n, timeout).map(drop)
+pub fn wait_end_offsets(brokers: &str, topic: &str, n: u64, timeout: Duration) -> Result<()> {
+    DrainWatch::new(brokers, topic)?.wait(n, timeout)
 }
 
 /// Whether a group has committed the end of every partition of these topics.
@@ -173,25 +166,20 @@ impl DrainWatch {
         Ok(DrainWatch { consumer, topic: topic.into(), partitions })
     }
 
-    pub fn records(&self) -> Result<i64> {
-        Ok(ends(&self.consumer, &self.topic, &self.partitions)?.values().sum())
+    pub fn records(&self) -> Result<u64> {
+        let ends = ends(&self.consumer, &self.topic, &self.partitions)?;
+        Ok(ends.values().sum::<i64>().unsigned_abs())
     }
 
-    /// Waits for `n` records; tells when the first was seen and when all were. Broker outages
-    /// within the timeout are waited out.
-    pub fn wait(&self, n: i64, timeout: Duration) -> Result<(Instant, Instant)> {
+    /// Waits for `n` records. Broker outages within the timeout are waited out.
+    pub fn wait(&self, n: u64, timeout: Duration) -> Result<()> {
         let began = Instant::now();
-        let mut first = None;
         let mut seen = 0;
         loop {
             if let Ok(records) = self.records() {
                 seen = records;
-                if records > 0 {
-                    first.get_or_insert_with(Instant::now);
-                }
                 if records >= n {
-                    let now = Instant::now();
-                    return Ok((first.unwrap_or(now), now));
+                    return Ok(());
                 }
             }
             if began.elapsed() > timeout {
@@ -212,7 +200,7 @@ fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> Result<BTre
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::NotLeaderForPartition)
                     && began.elapsed() < REQUEST_TIMEOUT =>
             {
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(PAUSE);
             }
             found => return Ok((*partition, found?.1)),
         }
@@ -226,19 +214,11 @@ pub(super) fn partitions(
     topic: &str,
     timeout: Duration,
 ) -> Result<Vec<i32>> {
-    let began = Instant::now();
-    loop {
-        if let Ok(metadata) = consumer.fetch_metadata(Some(topic), Duration::from_secs(2)) {
-            let found = metadata.topics().iter().flat_map(|topic| topic.partitions());
-            let led: Vec<(i32, bool)> = found.map(|p| (p.id(), p.leader() >= 0)).collect();
-            if !led.is_empty() && led.iter().all(|(_, has_leader)| *has_leader) {
-                return Ok(led.into_iter().map(|(id, _)| id).collect());
-            }
-        }
-        if began.elapsed() > timeout {
-            let what = format!("topic {topic} with a leader on every partition");
-            return Err(HarnessError::Late { what, limit: timeout });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for(format!("topic {topic} with a leader on every partition"), timeout, PAUSE, || {
+        let asked = consumer.fetch_metadata(Some(topic), Duration::from_secs(2));
+        let Ok(metadata) = asked else { return Ok(None) };
+        let found = metadata.topics().iter().flat_map(|topic| topic.partitions());
+        let led = found.map(|partition| (partition.leader() >= 0).then_some(partition.id()));
+        Ok(led.collect::<Option<Vec<i32>>>().filter(|led| !led.is_empty()))
+    })
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::screen::Screen;
+use crate::process::without_variables;
 use crate::relay::RelayConfig;
 use crate::{HarnessError, Result};
 
@@ -35,13 +36,9 @@ pub(super) fn run(
     screen.command(&format!("walrelay {words} --html {name}"));
     let mut command = Command::new(binary);
     command.args(words.split(' ')).arg("--html").arg(&page).arg("--config").arg(&file);
-    for (name, _) in std::env::vars_os() {
-        // Whoever runs the demo may have a relay of their own.
-        if name.to_string_lossy().starts_with("WALRELAY_") {
-            command.env_remove(name);
-        }
-    }
-    let status = command.status().map_err(HarnessError::io("run walrelay compare"))?;
+    // Whoever runs the demo may have a relay of their own.
+    let status = without_variables(&mut command, "WALRELAY_").status();
+    let status = status.map_err(HarnessError::io("run walrelay compare"))?;
     if !status.success() {
         return Err(HarnessError::Other(format!("walrelay compare ended with {status}")));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::screen::Screen;
 use super::waterfall;
-use crate::kit::now_us;
+use crate::kit::{now_us, wait_for};
 use crate::system::{
     BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderClient, OrderLoad, Payments, System,
     SystemOptions, effects,
@@ -85,18 +85,9 @@ impl Show<'_> {
         self.screen.head("a payment that billing refuses: a dead letter at once");
         self.place("eve-1", "poison")?;
         self.wait_notification("eve-1")?;
-        let began = Instant::now();
-        let listed = loop {
-            let listed = self.dlq(&["list"])?;
-            if listed.contains("billing.refused") {
-                break listed;
-            }
-            if began.elapsed() > LIMIT {
-                let what = "the dead letter".into();
-                return Err(HarnessError::Late { what, limit: LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        };
+        let listed = wait_for("the dead letter", LIMIT, Duration::from_millis(200), || {
+            Ok(Some(self.dlq(&["list"])?).filter(|listed| listed.contains("billing.refused")))
+        })?;
         self.screen.command(&format!("walrelay dlq list {}", OF_BILLING.join(" ")));
         self.screen.say(listed.trim_end());
         self.screen.head("billing is fixed and started again, and the dead letter replayed");
@@ -241,19 +232,11 @@ impl Show<'_> {
         );
         let before = self.system.collector.spans().len();
         self.post("/orders", &body)?;
-        let began = Instant::now();
-        loop {
+        wait_for(format!("the span of {order_id}"), LIMIT, Duration::from_millis(20), || {
             let spans = self.system.collector.spans();
             let own = spans.iter().skip(before).find(|span| span.name == "POST /orders");
-            if let Some(trace) = own.and_then(|span| span.trace_id.as_slice().try_into().ok()) {
-                return Ok(trace);
-            }
-            if began.elapsed() > LIMIT {
-                let what = format!("the span of {order_id}");
-                return Err(HarnessError::Late { what, limit: LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            Ok(own.and_then(|span| span.trace_id.as_slice().try_into().ok()))
+        })
     }
 
     fn post(&self, path: &str, body: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::table_name;
+use super::TABLE;
 use crate::Result;
 use crate::kit::{Session, block_on};
 
@@ -13,7 +13,6 @@ use crate::kit::{Session, block_on};
 #[derive(Clone, Debug)]
 pub struct Backlog {
     pub url: String,
-    pub table: String,
     pub rows: u64,
     pub rows_per_transaction: u64,
     pub keys: u64,
@@ -29,7 +28,6 @@ impl Backlog {
     pub fn new(url: impl Into<String>, rows: u64) -> Backlog {
         Backlog {
             url: url.into(),
-            table: "public.outbox".into(),
             rows,
             rows_per_transaction: 100,
             keys: 1_000,
@@ -39,8 +37,9 @@ impl Backlog {
         }
     }
 
-    pub fn fill(&self) -> Result<BacklogReport> {
-        let sql = self.sql()?;
+    /// Writes all rows; says how long that took.
+    pub fn fill(&self) -> Result<Duration> {
+        let sql = self.sql();
         let began = Instant::now();
         block_on(async {
             let session = Session::open(&self.url).await?;
@@ -54,21 +53,21 @@ impl Backlog {
             session.client.batch_execute(flush).await?;
             Ok(())
         })?;
-        Ok(BacklogReport { rows: self.rows, elapsed: began.elapsed() })
+        Ok(began.elapsed())
     }
 
-    fn sql(&self) -> Result<String> {
+    fn sql(&self) -> String {
         // `{"t": <16 digits>, "pad": "<pad>", "seq": <7 digits>}` without its pad.
         const FRAME_BYTES: u64 = 49;
         let pad_bytes = self.payload_bytes.saturating_sub(FRAME_BYTES);
         let repeats = pad_bytes.div_ceil(32).max(1);
-        let (table, seed) = (table_name(&self.table)?, self.seed);
+        let seed = self.seed;
         let aggregatetype = self.aggregatetype.replace('\'', "''");
         let (rows, step, keys) = (self.rows, self.rows_per_transaction.max(1), self.keys.max(1));
-        Ok(format!(
+        format!(
             "do $backlog$ declare first bigint := 0; begin
                while first < {rows} loop
-                 insert into {table} (id, aggregatetype, aggregateid, type, payload)
+                 insert into {TABLE} (id, aggregatetype, aggregateid, type, payload)
                  select md5('{seed}/' || n)::uuid, '{aggregatetype}', 'key-' || (n % {keys}), 'created',
                         ('{{\"t\":' || (extract(epoch from clock_timestamp()) * 1000000)::bigint
                          || ',\"seq\":' || n || ',\"pad\":\"'
@@ -78,12 +77,6 @@ impl Backlog {
                  first := first + {step};
                end loop;
              end $backlog$"
-        ))
+        )
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct BacklogReport {
-    pub rows: u64,
-    pub elapsed: Duration,
 }

@@ -12,35 +12,30 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use self::transaction::{Outcome, Plan};
-use super::table_name;
-use crate::kit::{Rng, Session, block_on, runtime};
+use super::execute;
+use crate::kit::{Rng, Session, runtime};
 use crate::{HarnessError, Result};
+
+const KEYS_TABLE: &str = "public.keys";
+/// How long Postgres may be unreachable.
+const OUTAGE_MAX: Duration = Duration::from_secs(60);
 
 /// Writers that go on until `events` events are committed.
 #[derive(Clone, Debug)]
 pub struct ChaosWriters {
     pub url: String,
-    pub table: String,
-    pub keys_table: String,
     /// Values of `aggregatetype`; a key belongs to one of them for ever.
     pub aggregatetypes: Vec<String>,
     pub events: u64,
     pub writers: u64,
     pub keys: u64,
-    pub keys_per_transaction_max: u64,
     pub rows_max: u64,
     /// Share of transactions that end in ROLLBACK.
     pub rollback_share: f64,
     /// Share of transactions that roll back to a savepoint on their way.
     pub savepoint_share: f64,
-    /// Share of chunks that go through COPY, whose rows share one LSN.
-    pub copy_share: f64,
-    /// Longest random text in a payload; lengths are log-uniform.
-    pub text_chars_max: u64,
     /// Spreads the events evenly over this time; as fast as it goes when absent.
     pub last: Option<Duration>,
-    /// Gives up when Postgres stays unreachable for this long.
-    pub outage_max: Duration,
     /// Same seed, same plans; interleaving is the machine's.
     pub seed: u64,
 }
@@ -59,8 +54,6 @@ pub struct ChaosReport {
     pub broken: u64,
     /// Lost COMMIT answers that turned out committed.
     pub unknown_committed: u64,
-    /// Lost COMMIT answers that turned out not committed.
-    pub unknown_lost: u64,
     /// Sessions opened after the first of each writer.
     pub reconnects: u64,
 }
@@ -75,7 +68,6 @@ impl ChaosReport {
         self.copies += other.copies;
         self.broken += other.broken;
         self.unknown_committed += other.unknown_committed;
-        self.unknown_lost += other.unknown_lost;
         self.reconnects += other.reconnects;
     }
 }
@@ -94,20 +86,14 @@ impl ChaosWriters {
     pub fn new(url: impl Into<String>, events: u64, seed: u64) -> ChaosWriters {
         ChaosWriters {
             url: url.into(),
-            table: "public.outbox".into(),
-            keys_table: "public.keys".into(),
             aggregatetypes: vec!["order".into()],
             events,
             writers: 8,
             keys: 50,
-            keys_per_transaction_max: 8,
             rows_max: 10_000,
             rollback_share: 0.1,
             savepoint_share: 0.15,
-            copy_share: 0.1,
-            text_chars_max: 400,
             last: None,
-            outage_max: Duration::from_secs(60),
             seed,
         }
     }
@@ -134,17 +120,16 @@ impl ChaosWriters {
     }
 
     fn prepare(&self) -> Result<()> {
-        let (_, keys_table) = (table_name(&self.table)?, table_name(&self.keys_table)?);
         if self.aggregatetypes.is_empty() {
             return Err(HarnessError::Other("chaos writers need an aggregate type".into()));
         }
         let sql = format!(
-            "create table if not exists {keys_table} (key text primary key, seq bigint not null);
-             insert into {keys_table} select 'key-' || n, 0 from generate_series(0, {}) n
+            "create table if not exists {KEYS_TABLE} (key text primary key, seq bigint not null);
+             insert into {KEYS_TABLE} select 'key-' || n, 0 from generate_series(0, {}) n
              on conflict do nothing",
             self.keys.max(1) - 1
         );
-        block_on(async { Ok(Session::open(&self.url).await?.client.batch_execute(&sql).await?) })
+        execute(&self.url, &sql)
     }
 
     async fn write(
@@ -168,7 +153,7 @@ impl ChaosWriters {
             };
             self.pace(before, began).await;
             let plan = Plan::draw(self, rows, &mut rng);
-            let (outcome, broke) = match plan.run(&mut session.client, self, &mut report).await {
+            let (outcome, broke) = match plan.run(&session.client, &mut report).await {
                 Ok(outcome) => (outcome, false),
                 Err(broken) if broken.is_permanent() => return Err(broken.error.into()),
                 Err(broken) => {
@@ -194,7 +179,7 @@ impl ChaosWriters {
             return Ok(Outcome::RolledBack);
         }
         loop {
-            match plan.is_committed(&mut session.client, self).await {
+            match plan.is_committed(&session.client).await {
                 Ok(true) => return Ok(Outcome::Committed),
                 Ok(false) => return Ok(Outcome::RolledBack),
                 Err(_) => {
@@ -205,13 +190,13 @@ impl ChaosWriters {
         }
     }
 
-    /// A session, waiting out an outage of up to `outage_max`.
+    /// A session, waiting out an outage of up to [`OUTAGE_MAX`].
     async fn session(&self) -> Result<Session> {
         let began = Instant::now();
         loop {
             match Session::open(&self.url).await {
                 Ok(session) => return Ok(session),
-                Err(error) if began.elapsed() > self.outage_max => return Err(error),
+                Err(error) if began.elapsed() > OUTAGE_MAX => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }

@@ -60,11 +60,6 @@ impl RelayConfig {
         RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
     }
 
-    /// Everything by its default name, to the sink that confirms and forgets.
-    pub fn memory_sink(url: impl Into<String>) -> RelayConfig {
-        RelayConfig::new(url, "")
-    }
-
     pub fn toml(&self, admin: SocketAddr) -> String {
         let mut text = format!(
             "[source]\nurl = {}\nslot = {}\npublication = {}\n{}\n\n[[source.outbox]]\ntable = {}\n\n\

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::program::{Launch, Program};
 use crate::relay::{binary_near, get, parse_metrics};
-use crate::{HarnessError, Result, ports};
+use crate::{Result, ports};
 
 pub struct Service {
     program: Program,
@@ -41,13 +41,7 @@ impl Service {
 
     /// Ends it as an operator would, and starts it with these arguments.
     pub fn start_with(&mut self, arguments: &[&str]) -> Result<()> {
-        self.sigterm()?;
-        let code = self.wait_exit(Duration::from_secs(30))?;
-        if code != 0 {
-            let said = self.tail(20);
-            let text = format!("{} ended with {code}\n{said}", self.launch.name);
-            return Err(HarnessError::Other(text));
-        }
+        self.stop(Duration::from_secs(30))?;
         self.launch.arguments = arguments.iter().map(|word| word.into()).collect();
         self.program = Program::start(self.launch.clone())?;
         Ok(())
@@ -55,23 +49,7 @@ impl Service {
 
     /// Waits until `/healthz` answers; an exit ends the wait with what the service said.
     pub fn wait_ready(&mut self, limit: Duration) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            if let Some(code) = self.poll_exit() {
-                let said = self.tail(40);
-                let text = format!("{} ended with {code}\n{said}", self.launch.name);
-                return Err(HarnessError::Other(text));
-            }
-            let answer = get(self.address, "/healthz", Duration::from_secs(1));
-            if answer.is_ok_and(|answer| answer.status == 200) {
-                return Ok(());
-            }
-            if began.elapsed() > limit {
-                let what = format!("{} on {}\n{}", self.launch.name, self.address, self.tail(40));
-                return Err(HarnessError::Late { what, limit });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.program.wait_answer(self.address, "/healthz", limit)
     }
 
     pub fn metrics(&self) -> Result<BTreeMap<String, f64>> {

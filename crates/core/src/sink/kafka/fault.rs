@@ -9,6 +9,8 @@ use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
 const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
 
+const CLIENT_LIMIT: &str = "the record is larger than \"message.max.bytes\" of the client (sink.kafka.properties; 1,000,000 bytes by default), and no broker has seen it";
+
 /// The brokers in a command, where the configured ones are not at hand.
 pub const ANY_BROKER: &str = "HOST:PORT";
 
@@ -54,16 +56,28 @@ pub fn failure(
     }
 }
 
+/// The failure of an event that the client has not taken. It has the code of the broker for a record that is too large.
+#[must_use]
+pub(super) fn not_taken(code: Code, failure: Failure) -> Failure {
+    match code {
+        Code::MessageSizeTooLarge => Failure { reason: CLIENT_LIMIT.to_owned(), ..failure },
+        _ => failure,
+    }
+}
+
 /// Says why the broker or its client refuses an event for this topic.
 #[must_use]
 pub fn reason(code: Code, topic: &str) -> String {
-    if code == Code::InvalidTimestamp {
-        return format!(
-            "the broker answers, and topic {} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic",
-            brief(topic)
-        );
+    let topic = brief(topic);
+    match code {
+        Code::InvalidTimestamp => format!(
+            "the broker answers, and topic {topic} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic"
+        ),
+        Code::MessageSizeTooLarge => format!(
+            "the broker answers that the record is larger than max.message.bytes of topic {topic} (1,048,588 bytes by default)"
+        ),
+        _ => code.to_string(),
     }
-    code.to_string()
 }
 
 /// The failure of an event behind a dead letter that has parked its key.
@@ -104,8 +118,13 @@ pub fn rows() -> Vec<ErrorRow> {
     codes.into_iter().filter_map(row).collect()
 }
 
-/// A stable name made from the code: `kafka.message-size-too-large`.
+/// A stable name made from the code: `kafka.message-size-too-large`. A missing topic has one name, whether the
+/// client or a broker says so.
 fn class(code: Code) -> String {
+    let code = match code {
+        Code::UnknownTopicOrPartition | Code::UnknownTopicId => Code::UnknownTopic,
+        code => code,
+    };
     let mut name = String::from("kafka.");
     for (index, letter) in format!("{code:?}").chars().enumerate() {
         if letter.is_uppercase() && index > 0 {
@@ -149,10 +168,9 @@ pub fn mend(code: Code, topic: &str, tools: &ToolArguments, is_listed: bool) -> 
             tool("kafka-configs.sh")
         ),
         Code::MessageSizeTooLarge | Code::InvalidMessageSize => {
+            let configs = tool("kafka-configs.sh");
             format!(
-                "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
-             {} --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…",
-                tool("kafka-configs.sh")
+                "raise each limit that is too small: that of the client is \"message.max.bytes\" in sink.kafka.properties; that of the topic is shown by {configs} --describe --all --entity-type topics --entity-name {topic}, and raised by {configs} --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…"
             )
         }
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => {

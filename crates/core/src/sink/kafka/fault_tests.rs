@@ -46,10 +46,27 @@ fn an_answer_that_is_not_known_is_never_retried_in_silence() {
 }
 
 #[test]
-fn classes_are_unique() {
+fn classes_are_unique_and_a_missing_topic_has_one() {
+    let missing = [Code::UnknownTopic, Code::UnknownTopicOrPartition, Code::UnknownTopicId];
+    assert_eq!(missing.map(|code| of(code).class), ["kafka.unknown-topic"; 3]);
     let mut classes: Vec<String> = rows().into_iter().map(|row| row.class).collect();
     let all = classes.len();
     classes.sort();
     classes.dedup();
-    assert_eq!(classes.len(), all);
+    assert_eq!(classes.len() + missing.len() - 1, all);
+}
+
+#[test]
+fn a_record_that_is_too_large_is_told_with_the_limit_of_the_client_or_of_the_topic() {
+    let of_topic = of(Code::MessageSizeTooLarge);
+    let reason = "max.message.bytes of topic orders";
+    assert!(of_topic.reason.contains(reason), "{}", of_topic.reason);
+    let client = "\"message.max.bytes\" in sink.kafka.properties";
+    for limit in [client, "--entity-name orders --add-config max.message.bytes="] {
+        assert!(of_topic.mend.contains(limit), "{}", of_topic.mend);
+    }
+    let of_client = not_taken(Code::MessageSizeTooLarge, of_topic.clone());
+    assert_eq!(of_client.reason, CLIENT_LIMIT);
+    assert_eq!(of_client.mend, of_topic.mend);
+    assert_eq!(not_taken(Code::UnknownTopic, of_topic.clone()).reason, of_topic.reason);
 }

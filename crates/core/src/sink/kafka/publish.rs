@@ -225,7 +225,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 Err(Code::QueueFull | Code::Fatal) => return self.hold_released(sequence, record),
                 Err(code) => {
                     let failure = record.failure(code, &self.learned.tools);
-                    self.isolated.add_failed(sequence, record, failure);
+                    self.isolated.add_failed(sequence, record, fault::not_taken(code, failure));
                 }
             }
             // Releases what waited for this event, unless this event itself is in flight now.
@@ -437,6 +437,7 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         }
         let tools = &self.learned.tools;
         let failure = fault::failure(code, event.id, event.topic, event.key, tools);
+        let failure = fault::not_taken(code, failure);
         if failure.disposition != Disposition::Transient {
             return Err(PublishError::Failed(failure));
         }

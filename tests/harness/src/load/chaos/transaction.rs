@@ -6,11 +6,17 @@ use std::pin::pin;
 use futures_util::SinkExt as _;
 use tokio_postgres::{Client, Error};
 
-use super::{ChaosReport, ChaosWriters, text};
+use super::{ChaosReport, ChaosWriters, KEYS_TABLE, text};
 use crate::kit::{Rng, payload_hash};
+use crate::load::TABLE;
 
 /// Rows per INSERT or COPY, and the unit that a savepoint rolls back.
 const CHUNK_ROWS: u64 = 500;
+const KEYS_MAX: u64 = 8;
+/// Share of chunks that go through COPY, whose rows share one LSN.
+const COPY_SHARE: f64 = 0.1;
+/// Longest random text in a payload; lengths are log-uniform.
+const TEXT_CHARS_MAX: u64 = 400;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -71,7 +77,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn draw(load: &ChaosWriters, rows: u64, rng: &mut Rng) -> Plan {
         let rolls_back = rng.chance(load.rollback_share);
-        let key_count = load.keys_per_transaction_max.min(load.keys).min(rows).max(1);
+        let key_count = KEYS_MAX.min(load.keys).min(rows).max(1);
         let mut numbers: Vec<u64> =
             (0..1 + rng.below(key_count)).map(|_| rng.below(load.keys.max(1))).collect();
         numbers.sort_unstable();
@@ -84,10 +90,10 @@ impl Plan {
             let size = left.min(CHUNK_ROWS);
             if undone_at == Some(chunks.len() as u64) {
                 let undone = 1 + rng.below(size);
-                chunks.push(Chunk::draw(load, How::Undone, undone, numbers.len(), rng));
+                chunks.push(Chunk::draw(How::Undone, undone, numbers.len(), rng));
             }
-            let how = if rng.chance(load.copy_share) { How::Copy } else { How::Insert };
-            chunks.push(Chunk::draw(load, how, size, numbers.len(), rng));
+            let how = if rng.chance(COPY_SHARE) { How::Copy } else { How::Insert };
+            chunks.push(Chunk::draw(how, size, numbers.len(), rng));
             left -= size;
         }
         let types = load.aggregatetypes.len() as u64;
@@ -113,23 +119,22 @@ impl Plan {
 
     pub(super) async fn run(
         &self,
-        client: &mut Client,
-        load: &ChaosWriters,
+        client: &Client,
         report: &mut ChaosReport,
     ) -> Result<Outcome, Broken> {
         client.batch_execute("begin").await?;
-        let mut seqs = self.lock_keys(client, load).await?;
+        let mut seqs = self.lock_keys(client).await?;
         for chunk in &self.chunks {
             let rows = self.number(chunk, &mut seqs.clone());
             match chunk.how {
-                How::Insert => insert(client, load, &rows).await?,
+                How::Insert => insert(client, &rows).await?,
                 How::Copy => {
-                    copy(client, load, &rows).await?;
+                    copy(client, &rows).await?;
                     report.copies += 1;
                 }
                 How::Undone => {
                     client.batch_execute("savepoint undone").await?;
-                    insert(client, load, &rows).await?;
+                    insert(client, &rows).await?;
                     client.batch_execute("rollback to savepoint undone").await?;
                     report.savepoint_rollbacks += 1;
                     continue;
@@ -138,9 +143,8 @@ impl Plan {
             self.number(chunk, &mut seqs);
         }
         let update = format!(
-            "update {} k set seq = n.seq from unnest($1::text[], $2::bigint[]) n(key, seq)
-             where k.key = n.key",
-            load.keys_table
+            "update {KEYS_TABLE} k set seq = n.seq from unnest($1::text[], $2::bigint[]) n(key, seq)
+             where k.key = n.key"
         );
         client.execute(&update, &[&self.keys, &seqs]).await?;
         if self.rolls_back {
@@ -152,10 +156,9 @@ impl Plan {
     }
 
     /// Locks the keys in order and returns their last sequences, in the order of `self.keys`.
-    async fn lock_keys(&self, client: &Client, load: &ChaosWriters) -> Result<Vec<i64>, Broken> {
+    async fn lock_keys(&self, client: &Client) -> Result<Vec<i64>, Broken> {
         let lock = format!(
-            "select key, seq from {} where key = any($1::text[]) order by key for update",
-            load.keys_table
+            "select key, seq from {KEYS_TABLE} where key = any($1::text[]) order by key for update"
         );
         let rows = client.query(&lock, &[&self.keys]).await?;
         let seq_of = |key: &String| {
@@ -166,16 +169,12 @@ impl Plan {
     }
 
     /// Whether a transaction whose COMMIT was not answered is in the table.
-    pub(super) async fn is_committed(
-        &self,
-        client: &mut Client,
-        load: &ChaosWriters,
-    ) -> Result<bool, Broken> {
+    pub(super) async fn is_committed(&self, client: &Client) -> Result<bool, Broken> {
         let kept = self.chunks.iter().rev().find(|chunk| chunk.how != How::Undone);
         let Some(row) = kept.and_then(|chunk| chunk.rows.first()) else { return Ok(false) };
         client.batch_execute("begin").await?;
-        self.lock_keys(client, load).await?;
-        let look = format!("select 1 from {} where id = $1::text::uuid", load.table);
+        self.lock_keys(client).await?;
+        let look = format!("select 1 from {TABLE} where id = $1::text::uuid");
         let found = client.query(&look, &[&row.id]).await?;
         client.batch_execute("rollback").await?;
         Ok(!found.is_empty())
@@ -217,9 +216,9 @@ impl Plan {
 }
 
 impl Chunk {
-    fn draw(load: &ChaosWriters, how: How, rows: u64, keys: usize, rng: &mut Rng) -> Chunk {
+    fn draw(how: How, rows: u64, keys: usize, rng: &mut Rng) -> Chunk {
         let row = |rng: &mut Rng| {
-            let chars = rng.log_uniform(load.text_chars_max);
+            let chars = rng.log_uniform(TEXT_CHARS_MAX);
             Row {
                 id: rng.uuid(),
                 key: rng.below(keys as u64) as usize,
@@ -247,14 +246,13 @@ fn payload(key: &str, seq: i64, text: &str) -> String {
     json
 }
 
-async fn insert(client: &Client, load: &ChaosWriters, rows: &[Numbered]) -> Result<(), Broken> {
+async fn insert(client: &Client, rows: &[Numbered]) -> Result<(), Broken> {
     let column = |of: fn(&Numbered) -> &String| rows.iter().map(of).collect::<Vec<_>>();
     let sql = format!(
-        "insert into {} (id, aggregatetype, aggregateid, type, payload)
+        "insert into {TABLE} (id, aggregatetype, aggregateid, type, payload)
          select n.id::uuid, n.aggregatetype, n.key, 'changed', n.payload::jsonb
          from unnest($1::text[], $2::text[], $3::text[], $4::text[])
-              with ordinality n(id, aggregatetype, key, payload, at) order by n.at",
-        load.table
+              with ordinality n(id, aggregatetype, key, payload, at) order by n.at"
     );
     let (ids, types) = (column(|row| &row.id), column(|row| &row.aggregatetype));
     let (keys, payloads) = (column(|row| &row.key), column(|row| &row.payload));
@@ -262,15 +260,14 @@ async fn insert(client: &Client, load: &ChaosWriters, rows: &[Numbered]) -> Resu
     Ok(())
 }
 
-async fn copy(client: &Client, load: &ChaosWriters, rows: &[Numbered]) -> Result<(), Broken> {
+async fn copy(client: &Client, rows: &[Numbered]) -> Result<(), Broken> {
     let mut text = String::new();
     for row in rows {
         text.push_str(&format!("{}\t{}\t{}\tchanged\t", row.id, row.aggregatetype, row.key));
         text::push_copy(&mut text, &row.payload);
         text.push('\n');
     }
-    let sql =
-        format!("copy {} (id, aggregatetype, aggregateid, type, payload) from stdin", load.table);
+    let sql = format!("copy {TABLE} (id, aggregatetype, aggregateid, type, payload) from stdin");
     let mut sink = pin!(client.copy_in::<_, Cursor<Vec<u8>>>(&sql).await?);
     sink.send(Cursor::new(text.into_bytes())).await?;
     sink.finish().await?;

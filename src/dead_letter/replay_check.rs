@@ -1,0 +1,132 @@
+//! Which dead letters a replay passes over, and the fault that says why. A dry run checks the same
+//! without publishing: it asks a sink what fits, and cannot know what the broker would refuse.
+
+use std::collections::HashSet;
+
+use super::destinations::Destinations;
+use super::filter::DeadLetterFilter;
+use super::fold::DeadLetterIndex;
+use super::owner::slot_of;
+use super::passed_over::PassedOver;
+use super::pipeline::open_sink;
+use super::reader::DeadLetterTopic;
+use super::record::{DeadLetter, NotReplayable};
+use super::writer::{KeyHash, service_of};
+use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
+use crate::base::text::escaped;
+
+pub(super) struct ReplayCheck<'a> {
+    topic: &'a DeadLetterTopic<'a>,
+    /// Where events may go; none for anywhere.
+    destinations: Option<&'a Destinations>,
+    /// Keys of events that were passed over: later events of them are passed over, too.
+    passed_keys: HashSet<(KeyHash, String, String)>,
+    /// The first event that the broker cannot carry, and why.
+    uncarried: Option<String>,
+}
+
+impl<'a> ReplayCheck<'a> {
+    pub(super) fn new(
+        topic: &'a DeadLetterTopic<'a>,
+        destinations: Option<&'a Destinations>,
+    ) -> ReplayCheck<'a> {
+        ReplayCheck { topic, destinations, passed_keys: HashSet::new(), uncarried: None }
+    }
+
+    /// Why the event of the dead letter is not published.
+    pub(super) fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
+        letter
+            .not_replayable(&[self.topic.address, self.topic.relay_address])
+            .or_else(|| self.other_route(letter))
+            .or_else(|| is_behind().then_some(NotReplayable::Behind))
+    }
+
+    fn other_route(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        let consumer = service_of(&self.topic.address.topic);
+        let consumer = consumer.filter(|_| letter.is_of_consumer());
+        let includes = self.destinations?.include(&letter.exchange, &letter.topic, consumer);
+        (!includes).then_some(NotReplayable::Elsewhere)
+    }
+
+    /// Counts a dead letter that is not replayed; the later ones of its key are not, either.
+    pub(super) fn pass_over(
+        &mut self,
+        letter: &DeadLetter,
+        why: NotReplayable,
+        passed_over: &mut PassedOver,
+    ) {
+        passed_over.add(why);
+        self.passed_keys.extend(ordered_by(letter));
+    }
+
+    /// Counts a dead letter whose event the broker cannot carry.
+    pub(super) fn pass_over_uncarried(
+        &mut self,
+        letter: &DeadLetter,
+        reason: &str,
+        passed_over: &mut PassedOver,
+    ) {
+        self.pass_over(letter, NotReplayable::Uncarried, passed_over);
+        let event = || format!("event {}: {reason}", escaped(&letter.event_id));
+        self.uncarried.get_or_insert_with(event);
+    }
+
+    /// The fault of a replay that has passed dead letters over.
+    pub(super) fn fault(&self, passed_over: &PassedOver) -> Option<Fault> {
+        let skipped = passed_over.total();
+        (skipped > 0).then(|| {
+            let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
+            let anywhere = match passed_over.count(NotReplayable::Elsewhere) {
+                0 => "",
+                _ => {
+                    "; where no route leads any more, if the dead letter is of this relay, repeat the command with --any-destination"
+                }
+            };
+            let mend = format!(
+                "look at them: walrelay dlq list; publish the event anew from its source (docs/dead-letters.md, \"Replay\"), then: walrelay dlq discard ID{anywhere}; then replay what follows it"
+            );
+            let what = format!("{} cannot be replayed: {reasons}", counted(skipped, "dead letter"));
+            Fault::new(Exit::Failed, "dead-letter.unfit", what, "", mend)
+        })
+    }
+}
+
+/// Events with the same key, database and slot have an order.
+fn ordered_by(letter: &DeadLetter) -> Option<(KeyHash, String, String)> {
+    let of = |hash| (hash, letter.system.clone(), slot_of(letter).to_owned());
+    letter.key_hash().map(of)
+}
+
+/// Checks the dead letters that `filter` matches for what a replay would pass over. Publishes nothing.
+pub(crate) fn check_replayable(
+    topic: &DeadLetterTopic<'_>,
+    filter: &DeadLetterFilter,
+    index: &DeadLetterIndex,
+    destinations: Option<&Destinations>,
+) -> Result<(), Fault> {
+    if index.count_selected(filter.states()) == 0 {
+        return Ok(());
+    }
+    let sink = open_sink(topic)?;
+    let (mut check, mut passed_over) =
+        (ReplayCheck::new(topic, destinations), PassedOver::default());
+    topic.letters(filter, index, |letter, known| {
+        if let Some(why) = check.obstacle(letter) {
+            check.pass_over(letter, why, &mut passed_over);
+            return Ok(true);
+        }
+        let (replays, consumer) =
+            (u32::from(known.replays) + 1, letter.consumer(&topic.address.topic));
+        if !letter.event(replays, consumer, |event| sink.has_room_for(event)) {
+            check.pass_over_uncarried(letter, "it is too large", &mut passed_over);
+        }
+        Ok(true)
+    })?;
+    check.fault(&passed_over).map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+#[path = "replay_check_tests.rs"]
+mod tests;
