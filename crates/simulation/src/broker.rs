@@ -293,11 +293,17 @@ impl Broker {
         self.logs.get(DEAD_LETTERS).map_or(0, Vec::len)
     }
 
-    /// Lets `take` have the records of the dead-letter topic from this offset on. Returns how many there
-    /// are. Several processes read each.
-    pub(crate) fn read_letters(&mut self, from: usize, mut take: impl FnMut(&LogRecord)) -> usize {
+    /// Lets `take` have at most so many records of the dead-letter topic from this offset on. Returns how
+    /// many those are. Several processes read each.
+    pub(crate) fn read_letters(
+        &mut self,
+        from: usize,
+        most: usize,
+        mut take: impl FnMut(&LogRecord),
+    ) -> usize {
         let Some(log) = self.logs.get(DEAD_LETTERS) else { return 0 };
-        for (offset, record) in log.iter().enumerate().skip(from.min(self.letters.len())) {
+        let parsed = from.min(self.letters.len());
+        for (offset, record) in log.iter().enumerate().take(from + most).skip(parsed) {
             let is_read = |(known, _): &(Record, LogRecord)| {
                 Arc::ptr_eq(&known.content, &record.content)
                     && known.stored_unix_us == record.stored_unix_us
@@ -311,7 +317,7 @@ impl Broker {
                 take(&self.letters[offset].1);
             }
         }
-        log.len().saturating_sub(from)
+        log.len().min(from + most).saturating_sub(from)
     }
 }
 

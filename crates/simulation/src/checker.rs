@@ -105,8 +105,8 @@ impl Checker {
                 self.dead.insert(number);
                 if self.parks {
                     self.park(record, number, is_old);
-                    self.judge_follower(record, number)?;
                 }
+                self.judge_follower(record, number)?;
                 // Later events of the key wait there, also those that come again; and what comes again
                 // may have become a dead letter.
                 if self.parks || self.published.contains(number) {

@@ -12,6 +12,9 @@ use walrelay_core::base::lock::locked;
 /// So many events may wait for the loop.
 const WAITING_MAX: usize = 64;
 
+/// So many records of the topic are read at a time.
+const READ_AT_ONCE: usize = 4;
+
 /// Where they wait.
 pub(crate) fn channel() -> (SyncSender<TailEvent>, Receiver<TailEvent>) {
     sync_channel(WAITING_MAX)
@@ -25,6 +28,8 @@ pub(crate) struct Tail {
     met: u64,
     state: Option<TailState>,
     read: usize,
+    /// The topic is read from its beginning, as at first, and behind a lost connection.
+    is_broken: bool,
     waiting: Vec<TailEvent>,
     pub(crate) is_late: bool,
 }
@@ -36,8 +41,17 @@ impl Tail {
         requests: ReadRequests,
         is_late: bool,
     ) -> Tail {
-        let waiting = Vec::new();
-        Tail { system, events, requests, met: 0, state: None, read: 0, waiting, is_late }
+        Tail {
+            system,
+            events,
+            requests,
+            met: 0,
+            state: None,
+            read: 0,
+            is_broken: true,
+            waiting: Vec::new(),
+            is_late,
+        }
     }
 
     pub(crate) fn serve(&mut self, site: &Site<'_>) -> bool {
@@ -48,7 +62,8 @@ impl Tail {
         let last = self.requests.last();
         {
             let broker = locked(site.broker);
-            let has_all = self.read == broker.letters() && self.met == last;
+            self.is_broken |= broker.is_away || self.read > broker.letters();
+            let has_all = !self.is_broken && self.read == broker.letters() && self.met == last;
             let is_idle = has_all && self.state.as_ref().is_some_and(TailState::caught_up);
             if broker.is_away || is_idle && self.waiting.is_empty() {
                 return false;
@@ -56,7 +71,6 @@ impl Tail {
         }
         let mut events = std::mem::take(&mut self.waiting);
         let now_unix_us = site.clock.unix_us();
-        let is_new = self.state.is_none();
         let state = self.state.get_or_insert_with(|| {
             let system = self.system.get();
             TailState::new(LetterOwner::new(SLOT, system.as_deref()), now_unix_us - 60_000_000)
@@ -64,17 +78,21 @@ impl Tail {
         if self.met != last {
             self.met = last;
             state.count_again(now_unix_us - 60_000_000);
-            self.read = 0;
             events.push(TailEvent::ReadsAgain(last));
+            self.is_broken = true;
         }
-        let more = locked(site.broker)
-            .read_letters(self.read, |letter| state.read(letter, now_unix_us, &mut events));
-        self.read += more;
-        let at_end = is_new || more > 0 || !state.caught_up();
-        if at_end && state.end(&mut events) {
+        if std::mem::take(&mut self.is_broken) {
+            state.begin();
             self.read = 0;
         }
-        let has_events = !events.is_empty();
+        let mut broker = locked(site.broker);
+        self.read += broker.read_letters(self.read, READ_AT_ONCE, |letter| {
+            state.read(letter, now_unix_us, &mut events);
+        });
+        let is_at_end = self.read == broker.letters();
+        drop(broker);
+        self.is_broken |= is_at_end && state.end(&mut events);
+        let has_read = !is_at_end || !events.is_empty();
         let mut rest = events.into_iter();
         for event in rest.by_ref() {
             if let Err(full) = self.events.try_send(event) {
@@ -87,6 +105,6 @@ impl Tail {
             }
         }
         self.waiting.extend(rest);
-        has_events
+        has_read
     }
 }

@@ -71,7 +71,24 @@ const MB: Room =
 fn what_fits_is_not_touched() {
     let value = vec![b'v'; 900_000];
     let whole = letter(&Outbound { value: Some(&value), ..event() });
-    assert_eq!(whole.fit(&MB), whole);
+    let (head, body) = whole.bytes(KAFKA_HEADER_BYTES);
+    let filled = Room { head_bytes: head + body, ..MB };
+    let both_filled = Room { head_bytes: head, value_bytes: Some(body), ..MB };
+    for room in [MB, filled, both_filled] {
+        assert!(whole.fit(&room) == whole, "{room:?}");
+    }
+}
+
+#[test]
+fn of_a_letter_that_is_cut_the_parts_that_fill_their_room_stay_whole() {
+    let (text, large) = ("x".repeat(TEXT_BYTES_MAX), vec![b'k'; 1_100_000]);
+    let whole = letter(&Outbound { id: &text, topic: &text, key: Some(&large), ..event() });
+    let cut = whole.fit(&Room { value_bytes: Some(2), ..MB });
+    assert_eq!(cut.text(KEY_SIZE), Some("1100000"));
+    assert_eq!((cut.text(EVENT_ID), cut.text(ORIGINAL_TOPIC)), (Some(&*text), Some(&*text)));
+    for size in [EVENT_ID_SIZE, "dlq-original-topic-size", VALUE_SIZE] {
+        assert_eq!(cut.text(size), None, "{size}");
+    }
 }
 
 #[test]

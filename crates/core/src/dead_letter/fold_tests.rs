@@ -87,14 +87,17 @@ fn a_letter_that_a_kill_repeated_is_one_and_keeps_its_place_in_the_key() {
 #[test]
 fn partitions_may_be_read_in_any_order() {
     // GIVEN a letter without a key in two partitions, resolved in that of the first
-    let (one, other) = (letter("a", 0, 7, 10), letter("a", 1, 3, 20));
+    let one = letter("a", 0, 7, 10);
     let replayed =
         Resolution { resolved_unix_us: 30, ..resolution(&one, ResolutionKind::Replayed, 0, 8) };
     let first = |fold: &mut DeadLetterIndex| {
         opened(fold, &one);
         resolved(fold, &replayed);
     };
-    for turned in [false, true] {
+    for (turned, at, is_open) in
+        [(false, 20, false), (true, 20, false), (false, 40, true), (true, 40, true)]
+    {
+        let other = letter("a", 1, 3, at);
         let mut fold = DeadLetterIndex::default();
         if turned {
             opened(&mut fold, &other);
@@ -103,7 +106,10 @@ fn partitions_may_be_read_in_any_order() {
             first(&mut fold);
             opened(&mut fold, &other);
         }
-        assert_eq!(fold.open(), 0, "turned: {turned}");
+        // THEN it is open if the second one is later than that, and the second one stands for it
+        assert_eq!(fold.open(), usize::from(is_open), "turned: {turned}, at {at}");
+        let stands = state(&fold, &other) == Some(DeadLetterState::Open);
+        assert_eq!(stands, is_open, "turned: {turned}, at {at}");
     }
 }
 
@@ -114,6 +120,14 @@ fn a_resolution_without_its_letter_counts_nothing() {
     let a = letter("a", 0, 1, 10);
     resolved(&mut fold, &resolution(&a, ResolutionKind::Discarded, 0, 2));
     assert_eq!((fold.open(), state(&fold, &a)), (0, None));
+}
+
+#[test]
+fn all_records_are_counted_and_the_foreign_ones_among_them() {
+    let mut fold = DeadLetterIndex::default();
+    opened(&mut fold, &letter("a", 0, 1, 10));
+    assert_eq!(fold.apply(&LogRecord::Foreign), Change::Nothing);
+    assert_eq!((fold.records, fold.foreign), (2, 1));
 }
 
 #[test]
@@ -130,6 +144,11 @@ fn a_command_that_follows_the_log_keeps_only_the_dead_letters_that_it_knew_at_it
     assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Nothing, 1));
     let discarded = resolution(&known, ResolutionKind::Discarded, 0, 4);
     assert_eq!(follow(LogRecord::Resolution(discarded)), (Change::Resolved, 1));
+    // WHEN many are new THEN it forgets them now and then
+    for n in 0..2 * FOLLOWED_MAX {
+        follow(LogRecord::DeadLetter(Box::new(letter(&n.to_string(), 0, 5, 50))));
+    }
+    assert!(fold.followed.len() <= FOLLOWED_MAX);
 }
 
 #[test]
@@ -144,6 +163,7 @@ fn a_key_is_parked_until_it_is_released() {
     let keys: Vec<_> = fold.releases().collect();
     assert_eq!(keys.len(), 1);
     assert_eq!((&keys[0].key, keys[0].event_id.as_str()), (&parks.key, "a"));
+    assert_eq!(fold.size(), 3 + 4, "a key is as large as four dead letters");
     // WHEN it is released THEN its letters stay open, and old news do not park it again
     let released = resolution(&parks, ResolutionKind::Released, 0, 4);
     assert_eq!(resolved(&mut fold, &released), Change::Released);
@@ -192,6 +212,8 @@ fn marks_are_counted_by_state_and_end_with_a_new_letter() {
     resolved(&mut fold, &resolution(&a, ResolutionKind::Replayed, 0, 3));
     assert_eq!(fold.count_selected(&[DeadLetterState::Open]), 1);
     assert_eq!(fold.count_selected(&[DeadLetterState::Open, DeadLetterState::Replayed]), 2);
+    let is_found = |letter| fold.selected(&[DeadLetterState::Open], letter).is_some();
+    assert_eq!([&a, &b].map(is_found), [false, true]);
     opened(&mut fold, &letter("a", 0, 4, 40));
     assert_eq!(fold.count_selected(&[DeadLetterState::Open, DeadLetterState::Replayed]), 1);
     assert_eq!(fold.open(), 2);

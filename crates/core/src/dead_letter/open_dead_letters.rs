@@ -67,7 +67,7 @@ fn hash_of(id: DeadLetterId) -> u64 {
 /// A map that has become nearly empty gives its memory back.
 fn remove_from<T>(map: &mut HashMap<u64, T>, hash: u64) -> bool {
     let removed = map.remove(&hash).is_some();
-    if removed && map.capacity() / 4 > map.len() {
+    if map.capacity() / 4 > map.len() {
         map.shrink_to_fit();
     }
     removed

@@ -54,18 +54,25 @@ fn as_many_open_letters_as_are_known_take_less_than_20_mb_and_more_are_counted()
     assert!(!letters.is_beyond());
     // THEN they are known
     assert!((0..count).step_by(7).all(|n| letters.last(id(n)).is_some_and(|(_, is_open)| is_open)));
-    // WHEN there are more THEN they are counted, and take nothing
+    // WHEN there are more, which failed earlier, THEN they are counted, and take nothing
+    let earlier = RecordMark { unix_us: 0, ..at(0) };
     for n in count..count + 1_000 {
-        letters.open(id(n), at(n));
+        letters.open(id(n), earlier);
     }
     assert_eq!((letters.count(), bytes(&letters)), (KNOWN_MAX + 1_000, largest));
     assert!(letters.is_beyond());
-    // WHEN all are resolved THEN none is left
+    // WHEN one of them is resolved, open again and resolved again THEN it is one less
     let state = DeadLetterState::Replayed;
-    for n in count..count + 1_000 {
+    assert!(letters.resolve(id(count), state, at(2 * count)));
+    letters.open(id(count), earlier);
+    assert!(letters.resolve(id(count), state, at(2 * count)));
+    assert_eq!((letters.count(), letters.oldest_unix_us()), (KNOWN_MAX + 999, Some(0)));
+    // WHEN all are resolved THEN none is left
+    for n in count + 1..count + 1_000 {
         assert!(letters.resolve(id(n), state, at(2 * count)));
     }
     assert_eq!((letters.count(), letters.is_beyond()), (KNOWN_MAX, false));
+    assert_eq!(letters.oldest_unix_us(), Some(MS));
     for n in 0..count {
         assert!(letters.resolve(id(n), state, at(2 * count)));
     }
@@ -106,6 +113,14 @@ fn a_clock_that_is_late_does_not_keep_a_letter_open() {
     assert_eq!(letters.apply(&opened(&letter(1, 4, 2, 3 * MS))), Change::Opened);
 }
 
+#[test]
+fn a_letter_of_a_time_that_has_too_many_bits_is_not_the_oldest() {
+    let mut letters = OpenDeadLetters::default();
+    letters.apply(&opened(&letter(1, 0, 0, i64::MAX)));
+    letters.apply(&opened(&letter(2, 0, 1, 9_000 * MS)));
+    assert_eq!(letters.oldest_unix_us(), Some(9_000 * MS));
+}
+
 proptest! {
     /// The commands and a relay must say the same of one log.
     #[test]
@@ -132,6 +147,7 @@ fn a_consumers_second_dead_letter_outlives_the_replay_that_caused_it() {
     let mut open = OpenDeadLetters::default();
     let (first, again) = (letter(1, 0, 1, MS), letter(1, 0, 2, 2 * MS));
     assert_eq!(open.apply(&opened(&first)), Change::Opened);
+    assert!(open.failed_after.is_empty(), "it counts no replay");
     // WHEN the consumer gives up what the replay has published before that is written down
     assert_eq!(open.apply(&opened(&DeadLetter { replays: 1, ..again })), Change::Nothing);
     let behind = PartitionOffset { partition: 0, offset: 3 };

@@ -135,8 +135,10 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     assert_eq!(name, writer::hash_name(bytes));
     // THEN both go by that name
     for letter in [&whole, &cut] {
-        let is = |word: &str| letter.key.as_ref().unwrap().is_named(word);
+        let key = letter.key.as_ref().unwrap();
+        let is = |word: &str| key.is_named(word);
         assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&writer::hash_name(b"x")));
+        assert!(key.is(bytes) && !key.is(&bytes[..1024]));
     }
     // THEN what releases it names the same key
     let released = cut.resolution(ResolutionKind::Released, 0, "me", 1);
@@ -161,8 +163,15 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
 }
 
 #[test]
+fn a_key_goes_by_its_bytes_and_by_what_is_shown_of_them() {
+    let key = |bytes: &[u8]| RecordKey { bytes: bytes.to_vec(), uncut: None };
+    assert!(key(b"a\xff").is_named(r"a\xff") && !key(b"a\xff").is_named("a"));
+    assert!(key(b"a\n").is_named("a\n") && key(b"a\n").is_named(r"a\n"));
+}
+
+#[test]
 fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
-    let letter = letter_of(&event(), 100);
+    let letter = DeadLetter { system: "7000".to_owned(), ..letter_of(&event(), 100) };
     let to = letters();
     let resolution = letter.resolution(ResolutionKind::Replayed, 2, "me@here", 9_000_000);
     let read = resolution.record(&to, |record| {
@@ -174,6 +183,26 @@ fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
     assert_eq!(read.id(), letter.id());
     let position = PartitionOffset { partition: 2, offset: 18 };
     assert_eq!(read, Resolution { position, ..resolution });
+}
+
+#[test]
+fn a_stop_is_read_as_it_was_written_and_by_no_name_of_another_kind_of_stop() {
+    use StopRecordKind::{Resumed, Stopped};
+    for (kind, code) in [
+        (Stopped, BREAKER_OPEN),
+        (Resumed, BREAKER_OPEN),
+        (Stopped, "slot.moved"),
+        (Resumed, "slot.moved"),
+    ] {
+        let stop = Stop { code: code.to_owned(), since_unix_us: 5, ..Stop::default() };
+        let slot = "a".to_owned();
+        let written = StopRecord::new(kind, StopBody { slot, stop, ..StopBody::default() });
+        let entry = written.record(&letters(), |record| entry(record, 0, 0));
+        let is_read = STOP_NAMES.map(|(name, ..)| StopRecord::parse(&entry, name).is_some());
+        let is_own = STOP_NAMES.map(|(.., of_breaker)| of_breaker == (code == BREAKER_OPEN));
+        assert_eq!(is_read, is_own, "{written:?}");
+        assert_eq!(parse(entry), LogRecord::Stop(Box::new(written)));
+    }
 }
 
 #[test]
@@ -299,6 +328,28 @@ fn whatever_stands_in_the_topic_what_is_kept_of_it_is_bounded() {
     };
     assert_eq!(resolution.id(), letter.id());
     assert_eq!(resolution.key_hash(), letter.key_hash());
+}
+
+#[test]
+fn a_letter_with_one_part_that_is_too_long_to_keep_is_not_replayed() {
+    let is_incomplete = |long: &str| {
+        let value = |name: &str| if name == long { vec![b'x'; 3 << 20] } else { b"x".to_vec() };
+        let names = [
+            "dlq-event-id",
+            "dlq-original-topic",
+            "dlq-original-exchange",
+            "dlq-error-class",
+            "trace",
+        ];
+        let headers = names.map(|name| raw(name, &value(name))).to_vec();
+        let entry = LogEntry { headers, ..LogEntry::default() };
+        let LogRecord::DeadLetter(letter) = parse(entry) else { panic!("it is a letter") };
+        letter.incomplete
+    };
+    assert!(!is_incomplete("none"));
+    for long in ["dlq-event-id", "dlq-original-topic", "dlq-original-exchange", "trace"] {
+        assert!(is_incomplete(long), "{long}");
+    }
 }
 
 #[test]

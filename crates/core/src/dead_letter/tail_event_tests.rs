@@ -109,6 +109,24 @@ fn recent_letters_of_an_earlier_process_are_told_once_each() {
     assert!(!fixture.end());
     fixture.letter(&letter("b", 5, 200));
     assert_eq!(fixture.reported(), [TailEvent::CaughtUp]);
+    assert!(fixture.state.caught_up());
+    // WHEN a peer has had the slot THEN they are told anew, from a later time on
+    fixture.state.count_again(150);
+    assert!(!fixture.state.caught_up());
+    fixture.letter(&letter("a", 2, 100));
+    fixture.letter(&letter("b", 5, 200));
+    let told = TailEvent::DeadLetter { failed_unix_us: 200, class: "unroutable".to_owned() };
+    assert_eq!(fixture.reported(), [told]);
+}
+
+#[test]
+fn the_end_of_the_reader_is_told_once_and_behind_what_it_has_read() {
+    let (reader, events) = channel();
+    reader.send(TailEvent::CaughtUp).unwrap();
+    drop(reader);
+    let told: Vec<_> = waiting(&events).collect();
+    let ended = TailEvent::Unreadable("its reader has ended".to_owned());
+    assert_eq!(told, [TailEvent::CaughtUp, ended]);
 }
 
 #[test]
@@ -158,9 +176,12 @@ fn a_release_frees_no_key_that_was_parked_since_in_another_partition() {
     fixture.letter(&b);
     assert_eq!(fixture.reported(), [second, first]);
     assert!(!fixture.end());
+    // WHEN a release that is earlier than the second one comes last of all THEN it frees nothing
+    fixture.resolution(&a, ResolutionKind::Released, 3);
+    assert_eq!(fixture.reported(), [TailEvent::CaughtUp]);
     // WHEN it is released behind both THEN it is free
     fixture.resolution(&b, ResolutionKind::Released, 1);
-    assert_eq!(fixture.reported(), [TailEvent::CaughtUp, TailEvent::Released(key())]);
+    assert_eq!(fixture.reported(), [TailEvent::Released(key())]);
     // WHEN a dead letter is read behind a release that is later THEN it is told, and the key is free
     let position = PartitionOffset { partition: 5, offset: 0 };
     fixture.letter(&DeadLetter { position, ..parks("c", 7, 20) });
@@ -206,11 +227,26 @@ fn another_reading_tells_only_what_is_new() {
 }
 
 #[test]
+fn readings_that_break_off_further_and_further_on_tell_each_letter_once() {
+    let mut fixture = fixture(0);
+    let letters = [1, 2, 3].map(|offset: i64| parks(&offset.to_string(), offset, 10_000));
+    for further in 1..=letters.len() {
+        fixture.state.begin();
+        letters[..further].iter().for_each(|letter| fixture.letter(letter));
+        let told = fixture.reported();
+        assert!(matches!(told[..], [TailEvent::DeadLetter { .. }, TailEvent::Parked(..)]));
+    }
+}
+
+#[test]
 fn a_topic_that_was_made_anew_is_heard_again() {
     let mut fixture = fixture(0);
-    fixture.letter(&parks("a", 700, 10));
+    let a = parks("a", 700, 10);
+    fixture.letter(&a);
+    fixture.resolution(&a, ResolutionKind::Released, 701);
     assert!(!fixture.end());
     fixture.reported();
+    assert_eq!(fixture.state.open(), Some((1, Some(0))));
     // GIVEN an empty topic under the same name
     fixture.state.begin();
     assert!(!fixture.end());
@@ -277,6 +313,7 @@ fn a_stop_that_a_peer_wrote_is_reported_when_the_topic_is_read_again() {
     assert_eq!(fixture.reported(), []);
     // WHEN it has taken over THEN it hears of that one
     fixture.state.count_again(0);
+    fixture.state.begin();
     stopped(&mut fixture);
     let [TailEvent::Stop(record)] = &fixture.reported()[..] else { panic!("one stop") };
     assert_eq!((record.body.slot.as_str(), record.position.offset), ("slot", 1));
@@ -284,4 +321,8 @@ fn a_stop_that_a_peer_wrote_is_reported_when_the_topic_is_read_again() {
     fixture.state.begin();
     stopped(&mut fixture);
     assert_eq!(fixture.reported(), []);
+    // WHEN it takes over once more THEN it hears of it again
+    fixture.state.count_again(0);
+    stopped(&mut fixture);
+    assert_eq!(fixture.reported().len(), 1);
 }

@@ -29,14 +29,27 @@ fn what_goes_to_the_topic_or_through_its_exchange_reaches_the_letters() {
 }
 
 #[test]
+fn the_topic_of_a_consumer_has_the_exchange_of_that_name() {
+    for (topic, exchange) in
+        [("billing.dlq", Some("billing.dlx")), ("letters", Some("")), ("two words", None)]
+    {
+        let address = DeadLetterAddress::of_consumer(topic).ok();
+        assert_eq!(address.as_ref().map(|it| it.exchange.as_str()), exchange, "{topic}");
+    }
+}
+
+#[test]
 fn a_letter_is_the_event_untouched_with_its_fate_beside_it() {
-    dead_letter_writer(100).compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
+    let writer = dead_letter_writer(b"payload".len());
+    writer.system.learn("7000");
+    writer.compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
         assert_eq!((letter.topic, letter.exchange), ("outbox.dlq", "outbox.dlx"));
         assert_eq!((letter.key, letter.value), (Some(&b"42"[..]), Some(&b"payload"[..])));
         assert_eq!(letter.headers[0], ("id", &b"e1"[..]));
         assert_eq!(header(letter, ORIGINAL_TOPIC).as_deref(), Some("orders"));
         assert_eq!(header(letter, LSN).as_deref(), Some("16/B374D848"));
         assert_eq!(header(letter, ORDINAL).as_deref(), Some("3"));
+        assert_eq!(header(letter, SYSTEM).as_deref(), Some("7000"));
         assert_eq!(header(letter, FAILED_AT).as_deref(), Some("1970-01-01T00:00:03.000000Z"));
         assert_eq!(header(letter, VALUE_SIZE), None);
         assert_eq!(header(letter, PARKS_KEY), None);

@@ -272,7 +272,6 @@ impl Flights {
         self.settled_below += forgotten;
         let from = self.ring.front().map(|flight| flight.position);
         for flight in &mut self.ring {
-            flight.take_given_up();
             if !dropped_letters.is_empty() && flight.take_parked() {
                 self.failing -= usize::from(flight.attempts.take().is_some());
             }

@@ -1,10 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::event::Outbound;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::flight::Attempts;
 use crate::sink::{Disposition, Failure};
-use crate::testing::cause;
+use crate::testing::{cause, lsn};
+use crate::trace::context::TraceContext;
+use crate::trace::span::PublishSpan;
 
 fn next_is_confirmed(flights: &Flights) -> bool {
     flights.earlier().is_some_and(|earlier| earlier.state.is_settled())
@@ -14,12 +17,16 @@ fn flight(bytes: usize) -> Flight {
     Flight { bytes, state: FlightState::Sent, ..Flight::settled(Position::default()) }
 }
 
+fn fill(flights: &mut Flights) {
+    while flights.has_room() {
+        flights.admit(flight(10));
+    }
+}
+
 /// Passes in which the limit holds events back, and all in flight is confirmed.
 fn busy(flights: &mut Flights, passes: std::ops::Range<u32>, began: Instant) {
     for pass in passes {
-        while flights.has_room() {
-            flights.admit(flight(10));
-        }
+        fill(flights);
         flights.adapt(began + pass * Duration::from_millis(60));
         (flights.settled_below()..flights.next()).for_each(|it| drop(flights.settle(it)));
     }
@@ -50,6 +57,66 @@ fn the_limit_follows_the_rate_but_not_that_of_a_time_with_retries() {
     assert_eq!(flights.limit(), measured);
     busy(&mut flights, 10..14, began);
     assert!(flights.limit() > measured);
+}
+
+/// The limit after four passes of 60 ms each.
+fn limit_after(mut pass: impl FnMut(&mut Flights, Instant)) -> usize {
+    let (mut flights, began) = (Flights::new(1 << 20, usize::MAX), Instant::now());
+    (0..4_u32).for_each(|number| pass(&mut flights, began + number * Duration::from_millis(60)));
+    flights.limit()
+}
+
+fn settle_oldest(flights: &mut Flights, events: usize) {
+    for _ in 0..events {
+        flights.settle(flights.settled_below()).unwrap();
+    }
+}
+
+#[test]
+fn the_limit_rises_only_if_it_has_held_events_back() {
+    let first = Flights::new(1 << 20, usize::MAX).limit();
+    // GIVEN a table that is full in each pass until the broker confirms
+    let waits = limit_after(|flights, now| {
+        fill(flights);
+        (0..3_u32).for_each(|part| flights.adapt(now + part * Duration::from_millis(20)));
+        let all = flights.events();
+        settle_oldest(flights, all);
+    });
+    // or that was full, and has room again when the pass ends
+    let confirmed_soon = limit_after(|flights, now| {
+        fill(flights);
+        settle_oldest(flights, first / 2);
+        flights.adapt(now);
+    });
+    // or that has always room
+    let has_room = limit_after(|flights, now| {
+        for _ in 0..first / 2 {
+            flights.admit(flight(10));
+        }
+        flights.adapt(now);
+        settle_oldest(flights, first / 2);
+    });
+    assert_eq!((waits, confirmed_soon, has_room), (2 * first, 2 * first, first));
+}
+
+#[test]
+fn the_usual_time_of_a_confirm_does_not_contain_the_time_without_a_sink() {
+    let (mut flights, began) = (Flights::new(8, 1000), Instant::now());
+    let adapt = |flights: &mut Flights, ms| flights.adapt(began + Duration::from_millis(ms));
+    let first = flights.admit(flight(10));
+    adapt(&mut flights, 0);
+    flights.settle(first).unwrap();
+    adapt(&mut flights, 10);
+    assert_eq!(flights.confirm_time(), Duration::from_millis(10));
+    // WHEN the next event is in flight, and is admitted again a minute later
+    flights.admit(flight(10));
+    adapt(&mut flights, 20);
+    flights.rewind();
+    let again = flights.admit(flight(10));
+    adapt(&mut flights, 60_020);
+    flights.settle(again).unwrap();
+    adapt(&mut flights, 60_030);
+    assert!(flights.confirm_time() < Duration::from_millis(11), "{:?}", flights.confirm_time());
 }
 
 #[test]
@@ -97,9 +164,7 @@ fn a_silent_destination_that_comes_first_does_not_keep_others_out() {
         flights.limit()
     };
     // GIVEN a full table of which nothing is confirmed
-    while flights.has_room() {
-        flights.admit(flight(10));
-    }
+    fill(&mut flights);
     // THEN it stays as it is while the broker cannot be reached
     flights.set_reachable(false);
     assert_eq!(after(&mut flights, 0..=30), measured);
@@ -108,14 +173,10 @@ fn a_silent_destination_that_comes_first_does_not_keep_others_out() {
     assert_eq!(after(&mut flights, 31..=32), 2 * measured);
     assert_eq!(flights.overtaken().count(), 0, "none is known to be overtaken");
     // WHEN those are for the same destination THEN their number grows up to the upper limit
-    while flights.has_room() {
-        flights.admit(flight(10));
-    }
+    fill(&mut flights);
     assert_eq!(after(&mut flights, 33..=36), 4 * measured);
     for round in 0..4 {
-        while flights.has_room() {
-            flights.admit(flight(10));
-        }
+        fill(&mut flights);
         after(&mut flights, 40 + 4 * round..=43 + 4 * round);
     }
     assert_eq!(flights.limit(), 4096);
@@ -265,6 +326,36 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     assert_eq!(flights.failing, 1, "the sink still has it");
     flights.rewind();
     assert_eq!((flights.failing, flights.earlier().is_none()), (0, true));
+}
+
+#[test]
+fn an_event_that_has_left_its_transaction_is_still_expected_when_that_ends() {
+    let at = |commit, ordinal| {
+        let position = Position { commit_lsn: lsn(commit), ordinal };
+        Flight { position, ..flight(10) }
+    };
+    let mut flights = Flights::new(8, 1000);
+    for (commit, ordinal) in [(1, 0), (1, 1), (2, 0)] {
+        flights.admit(at(commit, ordinal));
+    }
+    flights.rewind();
+    // WHEN one event fewer than before has come THEN the rest may stand in the wrong places
+    flights.admit(at(1, 0));
+    assert!(flights.expects_more_of(lsn(1)) && !flights.expects_more_of(lsn(2)));
+    // WHEN all have come THEN what follows is of the next transaction
+    flights.admit(at(1, 1));
+    assert!(!flights.expects_more_of(lsn(1)));
+}
+
+#[test]
+fn the_span_of_an_event_goes_on_in_the_next_sink() {
+    let context = TraceContext::sampled([1; 16], [1; 8]);
+    let span = PublishSpan::of(&Outbound::default(), lsn(1), context, None, 7);
+    let mut flights = Flights::new(8, 1000);
+    flights.admit(Flight { span: Some(Box::new(span.clone())), ..flight(10) });
+    flights.rewind();
+    let again = flights.admit(flight(10));
+    assert_eq!(flights.settle(again).unwrap().span.as_deref(), Some(&span));
 }
 
 proptest! {

@@ -20,6 +20,15 @@ impl Model {
         self.capacity.min(limit as f64 / self.latency.as_secs_f64())
     }
 
+    /// A round at exactly this rate. Returns the limit behind it.
+    fn round(&mut self, flight: &mut InFlightLimit, rate: u32) -> usize {
+        flight.observe(self.now, self.confirmed as u64, true);
+        self.now += Duration::from_millis(100);
+        self.confirmed += f64::from(rate / 10);
+        flight.observe(self.now, self.confirmed as u64, true);
+        flight.limit()
+    }
+
     /// Runs for a while under a load that is always more than the broker takes.
     fn run(&mut self, flight: &mut InFlightLimit, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
@@ -78,6 +87,30 @@ fn a_broker_that_changes_is_measured_anew() {
     (model.capacity, model.latency) = (10_000.0, Duration::from_millis(2));
     model.run(&mut flight, 30);
     assert!(flight.limit() <= 1_024, "{}", flight.limit());
+}
+
+#[test]
+fn a_limit_that_was_found_has_a_reserve_and_outlasts_a_single_round_and_a_load_that_stops() {
+    let mut flight = InFlightLimit::new(16_384);
+    let mut model = Model::new(0.0, 0);
+    let rates = [10_000, 20_000, 40_000, 40_000, 40_000];
+    let limits = rates.map(|rate| model.round(&mut flight, rate));
+    assert_eq!(limits, [512, 1024, 2048, 2048, 2048], "1024 was enough for the highest rate");
+    // WHEN single rounds are far from the usual THEN the broker is the same
+    for rate in [90_000, 40_000, 90_000] {
+        assert_eq!(model.round(&mut flight, rate), 2048);
+    }
+    // WHEN the load stops while another limit is tried THEN that says nothing
+    let tried = [40_000; 8].map(|rate| model.round(&mut flight, rate));
+    assert_eq!(tried.last(), Some(&3072));
+    for _ in 0..2 {
+        model.now += Duration::from_secs(1);
+        flight.observe(model.now, model.confirmed as u64, false);
+    }
+    assert_eq!(flight.limit(), 2048);
+    // AND a broker that is another one since then is measured anew, from half of the limit
+    let limits = [90_000; 2].map(|rate| model.round(&mut flight, rate));
+    assert_eq!(limits, [2048, 1024]);
 }
 
 #[test]

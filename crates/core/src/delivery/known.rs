@@ -117,13 +117,11 @@ impl KnownEvents {
                 self.until = self.until.max(position.commit_lsn);
             }
         }
-        self.are_forgotten = false;
         self.published.len() + self.dead_lettered.len()
     }
 
     /// Loads what is confirmed of a transaction that comes.
     pub fn load_prefix(&mut self, prefix: ConfirmedPrefix) {
-        self.are_forgotten = false;
         self.until = self.until.max(prefix.commit_lsn);
         self.prefix = Some(prefix);
     }

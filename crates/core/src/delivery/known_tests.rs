@@ -49,7 +49,8 @@ fn a_fingerprint_tells_positions_and_contents_apart() {
     }
     // A byte of one part is none of its neighbour.
     let parts = |id, exchange, topic| Outbound { id, exchange, topic, ..event("", None, b"v") };
-    let moved = [parts("ab", "c", "d"), parts("a", "bc", "d"), parts("ab", "", "cd")];
+    let moved =
+        [parts("abcdefgh", "i", ""), parts("abcdefghi", "", ""), parts("abcdefgh", "", "i")];
     let moved = moved.map(|it| Fingerprint::of(at(1, 0), &it).event);
     assert!(moved[0] != moved[1] && moved[0] != moved[2] && moved[1] != moved[2]);
     let [empty, none] = [Some(&b""[..]), None].map(|key| event("a", key, b"v"));
@@ -78,6 +79,19 @@ fn behind_an_event_that_is_published_again_so_is_every_later_one_of_its_key() {
     let marks = [mark(20, 1), mark(30, 2), mark(40, 0)];
     let events = [(10, 1), (15, 0), (20, 1), (30, 2), (40, 0)];
     assert_eq!(passed_over(&marks, 0, &events), [30, 40]);
+}
+
+#[test]
+fn a_key_is_published_again_only_up_to_the_first_transaction_of_which_nothing_is_known() {
+    let mut known = KnownEvents::default();
+    let mut decide = |commit, stored| {
+        known.begin(Lsn::from_wire(commit));
+        known.pass_over(at(commit, 0), Fingerprint { event: commit, key: 1 }, stored)
+    };
+    // GIVEN an event that is published again, because its topic does not hold it
+    assert_eq!(decide(10, Stored::No), None);
+    // WHEN new ones have come, and what follows a peer has published THEN that is known
+    assert_eq!(decide(20, Stored::Yes), Some(KnownFrom::Topic));
 }
 
 #[test]

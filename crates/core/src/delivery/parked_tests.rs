@@ -9,6 +9,7 @@ fn at(ordinal: u64) -> Position {
 fn a_key_is_parked_from_its_letter_until_its_release() {
     let mut parked = ParkedKeys::default();
     parked.park(b"k", at(7));
+    assert_eq!(parked.len(), 1);
     // What is older than the poison event has nothing to do with it.
     assert!(!parked.holds(b"k", at(6)));
     assert!(parked.holds(b"k", at(7)) && !parked.holds(b"other", at(8)));
@@ -44,6 +45,9 @@ fn whoever_parked_it_first_says_from_where_on() {
     parked.park(b"k", at(9));
     assert!(parked.holds(b"k", at(5)));
     parked.park(b"k", at(3));
+    assert!(parked.holds(b"k", at(3)) && !parked.holds(b"k", at(2)));
+    // AND that one still does when it is read behind the other
+    parked.seen(KeyHash::of(b"k"), at(3));
     assert!(parked.holds(b"k", at(3)) && !parked.holds(b"k", at(2)));
 }
 

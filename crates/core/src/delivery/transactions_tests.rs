@@ -65,3 +65,21 @@ fn nothing_is_clear_within_a_transaction_that_counts_as_known() {
     // It was committed too late to be the one that is known.
     assert_eq!(transactions.check().unwrap_err().sent, Some(other));
 }
+
+#[test]
+fn a_transaction_is_unfinished_until_its_commit_comes_and_one_that_is_known_is_not() {
+    let mut transactions = Transactions::default();
+    begin(&mut transactions, 100);
+    assert!(transactions.is_unfinished());
+    transactions.commit(lsn(110), 0);
+    transactions.settle(0);
+    // WHEN Postgres has crashed, and sends the last one again
+    begin(&mut transactions, 100);
+    transactions.commit(lsn(110), 0);
+    // THEN the positions of keepalives may be reported behind it
+    assert!(!transactions.is_unfinished() && transactions.is_clear());
+    // WHEN the connection breaks within a new one THEN they may not
+    begin(&mut transactions, 200);
+    transactions.interrupt();
+    assert!(transactions.is_unfinished() && !transactions.is_clear());
+}

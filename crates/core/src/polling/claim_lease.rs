@@ -111,5 +111,12 @@ mod tests {
         lease.missed(began + 5 * second, second / 2);
         lease.renewed(began + 4 * second);
         assert_eq!((lease.until(), lease.lapses()), (began + 15 * second / 2, 0));
+        // The same if the clock misses time once more while a renewal is under way.
+        let lease = ClaimLease::new(8 * second, began);
+        lease.missed(began + 2 * second, second);
+        lease.renewed(began + second);
+        lease.missed(began + 3 * second, second);
+        lease.renewed(began + 5 * second / 2);
+        assert_eq!((lease.until(), lease.lapses()), (began + 11 * second / 2, 0));
     }
 }

@@ -42,13 +42,22 @@ fn it_looks_further_while_busy_keys_are_in_the_way_and_not_without_end() {
     pace.settled();
     assert_eq!(pace.wait(now), Duration::ZERO);
     // THEN a settlement alone is no reason to ask again
-    pace.found(found(3, 3), now);
-    pace.settled();
-    assert_eq!(pace.wait(now), INTERVAL);
+    for ready in [3, 0] {
+        pace.found(found(ready, ready), now);
+        pace.settled();
+        assert_eq!(pace.wait(now), INTERVAL);
+    }
+    // THEN it looks no further where it finds enough, or as many bytes as it may take
+    for (taken, full) in [(60, false), (3, true)] {
+        pace.found(ClaimOutcome { taken, ready: 400, full }, now);
+        assert_eq!(pace.reach(), 400);
+    }
     for _ in 0..40 {
         pace.found(found(0, pace.reach()), now);
     }
     assert_eq!(pace.reach(), REACH_MAX);
+    pace.found(found(100, REACH_MAX), now);
+    assert_eq!(pace.reach(), 51_200, "one claim that finds enough makes it look less far");
     // WHEN that was too far THEN it begins anew
     pace.failed(now);
     assert_eq!(pace.reach(), 400);

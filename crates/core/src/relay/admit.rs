@@ -484,3 +484,7 @@ impl Handover<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "admit_tests.rs"]
+mod tests;

@@ -11,16 +11,21 @@ use crate::testing;
 
 const KEY: &[u8] = b"k1";
 
-/// Whether the breaker was shown as open.
+/// Whether the breaker was shown as open, and how many keys as parked.
 #[derive(Default)]
-struct Shown(Mutex<Option<bool>>);
+struct Shown {
+    is_open: Mutex<Option<bool>>,
+    parked: Mutex<Option<u64>>,
+}
 
 impl Meters for Shown {
     fn count(&self, _counter: Counter, _by: u64) {}
 
     fn set(&self, gauge: Gauge, value: u64) {
-        if matches!(gauge, Gauge::BreakerOpen) {
-            *self.0.lock().unwrap() = Some(value == 1);
+        match gauge {
+            Gauge::BreakerOpen => *self.is_open.lock().unwrap() = Some(value == 1),
+            Gauge::ParkedKeys => *self.parked.lock().unwrap() = Some(value),
+            _ => {}
         }
     }
 }
@@ -176,6 +181,12 @@ fn dead_letters_of_earlier_processes_count_until_somebody_has_acknowledged_them(
         gate.on_tail_event(TailEvent::CaughtUp, 100).unwrap();
         assert_eq!(code(gate.allow(&cause(40), true)), allowed, "{kind:?} {of} {unix_us}");
     }
+    // Earlier ones that are read later, out of another partition, are acknowledged as well.
+    let (mut gate, _) = Scene { burst_max: 2, ..SCENE }.gate();
+    for event in [stop(Resumed, BREAKER_OPEN, 60), letter(20), letter(30), TailEvent::CaughtUp] {
+        gate.on_tail_event(event, 100).unwrap();
+    }
+    assert_eq!(code(gate.allow(&cause(40), true)), Ok(true));
     // A stop that stands keeps what has led to it.
     let (mut gate, _) = Scene { burst_max: 2, ..SCENE }.gate();
     gate.on_tail_event(letter(20), 100).unwrap();
@@ -203,6 +214,29 @@ fn what_was_read_once_acknowledges_nothing_that_this_process_has_written_since()
 }
 
 #[test]
+fn what_was_read_counts_once_and_only_as_long_as_the_topic_has_it() {
+    // GIVEN a topic that is read for the second time, and of which not all is there any more
+    let (mut gate, _) = Scene { burst_max: 3, ..SCENE }.gate();
+    let read = |gate: &mut DeadLetterGate, event| gate.on_tail_event(event, 100).unwrap();
+    [letter(40), letter(50)].into_iter().for_each(|it| read(&mut gate, it));
+    read(&mut gate, stop(StopRecordKind::Stopped, "slot.moved", 60));
+    gate.read_again();
+    read(&mut gate, TailEvent::ReadsAgain(1));
+    [letter(40), letter(50)].into_iter().for_each(|it| read(&mut gate, it));
+    // THEN no stop is found, and there is room for one more dead letter
+    read(&mut gate, TailEvent::CaughtUp);
+    assert_eq!(code(gate.allow(&cause(60), true)), Ok(true));
+}
+
+#[test]
+fn a_stop_that_belongs_to_the_state_file_is_kept_before_the_relay_has_ended() {
+    let (gate, stops) = Scene { place: Place::StateFile, ..SCENE }.gate();
+    let fault = Fault::new(Exit::Slot, "slot.moved", "somebody has moved it", "", "");
+    gate.keep_stop_early(&fault.standing(Lsn::ZERO, Lsn::ZERO));
+    assert_eq!(stops.standing().map(|(_, place)| place), Some(Place::StateFile));
+}
+
+#[test]
 fn a_stop_in_the_topic_stops_this_process_and_an_open_breaker_stays_open() {
     for (of, allowed) in [(BREAKER_OPEN, Err(BREAKER_OPEN)), ("slot.moved", Ok(true))] {
         let (mut gate, stops) = SCENE.gate();
@@ -219,10 +253,14 @@ fn a_topic_that_cannot_be_read_stops_only_a_relay_that_parks_keys() {
     let (mut gate, _) = Scene { on_dead_letter: OnDeadLetter::ParkKey, ..SCENE }.gate();
     let fault = gate.on_tail_event(forbidden(), 0).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unreadable");
-    let (mut gate, _) = Scene { waits_for_topic: true, ..SCENE }.gate();
+    let (mut gate, stops) = Scene { waits_for_topic: true, ..SCENE }.gate();
     gate.on_tail_event(forbidden(), 0).unwrap();
     assert!(gate.admits());
     assert_eq!(code(gate.allow(&cause(10), true)), Ok(true));
+    // A stop is kept in it only while it can be read.
+    assert_eq!(stops.place_of_gaps(), Place::Nowhere);
+    gate.on_tail_event(TailEvent::CaughtUp, 0).unwrap();
+    assert_eq!(stops.place_of_gaps(), Place::Topic);
 }
 
 #[test]
@@ -255,7 +293,7 @@ fn too_many_dead_letters_open_the_breaker_but_none_that_follows_from_another_one
     gate.on_tail_event(TailEvent::CaughtUp, 0).unwrap();
     let is_shown = |gate: &DeadLetterGate| {
         gate.update_breaker_gauge(20);
-        *shown.0.lock().unwrap()
+        *shown.is_open.lock().unwrap()
     };
     assert_eq!(is_shown(&gate), Some(false));
     let parked = DeadLetterCause { class: CLASS_PARKED.to_owned(), ..cause(9) };
@@ -334,12 +372,19 @@ fn a_publication_in_doubt_stops_unless_somebody_has_acknowledged_its_state() {
 
 #[test]
 fn a_dead_letter_that_comes_again_parks_no_key_and_each_says_which_database_it_is_from() {
-    let (mut gate, _) = Scene { on_dead_letter: OnDeadLetter::ParkKey, ..SCENE }.gate();
+    let shown = Arc::default();
+    let scene = Scene { on_dead_letter: OnDeadLetter::ParkKey, ..SCENE };
+    let (mut gate, _) = scene.gate_with(&shown);
+    let parked = || *shown.parked.lock().unwrap();
     let cause = DeadLetterCause { parks_key: true, ..cause(10) };
     assert!(gate.note_dead_letter(Some(KEY), "orders", &cause, None));
     assert!(!gate.is_open_to(&event()));
+    assert_eq!(parked(), Some(1));
     gate.forget_letters(&[cause.position]);
     assert!(gate.is_open_to(&event()));
+    assert_eq!(parked(), Some(0));
+    gate.on_tail_event(TailEvent::Parked(KeyHash::of(KEY), cause.position), 0).unwrap();
+    assert_eq!(parked(), Some(1));
     gate.learn_system("7000");
     assert_eq!(gate.writer().system.get().as_deref(), Some("7000"));
 }

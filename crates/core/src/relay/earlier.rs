@@ -64,3 +64,7 @@ impl EarlierEvents {
         self.marked.is_active() || self.topics.is_active()
     }
 }
+
+#[cfg(test)]
+#[path = "earlier_tests.rs"]
+mod tests;

@@ -398,3 +398,7 @@ impl FailurePolicy {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "failure_policy_tests.rs"]
+pub(super) mod tests;

@@ -13,15 +13,20 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The rows that the workers have passed on, and the answers that they got.
 #[derive(Default)]
-struct Table {
+pub(super) struct Table {
     batches: VecDeque<Batch>,
     /// Claims whose worker waits.
     awaited: BTreeSet<String>,
     answered: Vec<Verdicts>,
-    written: Vec<Verdicts>,
+    pub(super) written: Vec<Verdicts>,
     /// For how many further verdicts there is room.
     room: usize,
-    wanted: bool,
+    /// How often verdicts were offered that no worker waits for, and from which time on there is room for all.
+    pub(super) offers: usize,
+    pub(super) room_from: Option<usize>,
+    /// Nobody writes verdicts any more.
+    pub(super) is_gone: bool,
+    pub(super) wanted: bool,
 }
 
 struct MemoryWorkers(Arc<Mutex<Table>>);
@@ -48,16 +53,18 @@ impl ClaimWorkers for MemoryWorkers {
 
     fn write(&mut self, verdicts: Verdicts) -> Option<Verdicts> {
         let mut table = self.table();
-        if table.room == 0 {
+        table.offers += 1;
+        let has_room = table.room > 0 || table.room_from.is_some_and(|from| table.offers >= from);
+        if !has_room {
             return Some(verdicts);
         }
-        table.room -= 1;
+        table.room = table.room.saturating_sub(1);
         table.written.push(verdicts);
         None
     }
 
     fn writes(&self) -> bool {
-        true
+        !self.table().is_gone
     }
 
     fn set_wanted(&mut self, wanted: bool) {
@@ -69,30 +76,72 @@ impl ClaimWorkers for MemoryWorkers {
     }
 }
 
-struct Fixture {
-    feed: ClaimFeed,
-    table: Arc<Mutex<Table>>,
-    lease: Arc<ClaimLease>,
-    began: Instant,
+impl Table {
+    /// A worker passes rows of its claim on, and waits.
+    pub(super) fn pass(&mut self, claim: &str, rows: usize, claimed_at: Instant) {
+        let row = |id: usize| {
+            let id = id.to_string();
+            PolledRow { tuple: tuple(&id, "k"), id, ..PolledRow::default() }
+        };
+        let rows = (1..=rows).map(row).collect();
+        let batch = Batch { claim: claim.to_owned(), claimed_at, lsn: Lsn::ZERO, rows };
+        self.awaited.insert(claim.to_owned());
+        self.batches.push_back(batch);
+    }
+
+    /// The claims of which rows were given back, and how many.
+    pub(super) fn given_back(&self) -> Vec<(String, usize)> {
+        let count = |it: &Verdicts| (it.claim.clone(), it.given_back.len());
+        self.answered.iter().map(count).filter(|(_, rows)| *rows > 0).collect()
+    }
 }
 
-/// A feed whose claims count for four seconds without a renewal.
-fn fixture() -> Fixture {
-    let (began, table) = (Instant::now(), Arc::default());
-    let lease = Arc::new(ClaimLease::new(8 * SECOND, began));
-    let names = ["id", "aggregatetype", "aggregateid", "type", "payload"];
-    let columns = names.map(|name| Column { name: name.to_owned(), type_oid: 25 });
+pub(super) struct Fixture {
+    pub(super) feed: ClaimFeed,
+    pub(super) table: Arc<Mutex<Table>>,
+    pub(super) lease: Arc<ClaimLease>,
+    pub(super) began: Instant,
+}
+
+const COLUMNS: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
+
+/// How rows of these columns become events.
+pub(super) fn plan() -> Plan {
+    let columns = COLUMNS.map(|name| Column { name: name.to_owned(), type_oid: 25 });
     let (namespace, name) = ("public".to_owned(), "outbox".to_owned());
     let relation = Relation { oid: 1, namespace, name, columns: columns.into() };
+    Plan::compile(&OutboxTable::default(), 0, &relation, false).unwrap().without_lsn()
+}
+
+/// The columns of a row of this key, as pgoutput would send them.
+pub(super) fn tuple(id: &str, key: &str) -> Vec<u8> {
+    let values = [id, "order", key, "made", "{}"];
+    let mut bytes = (values.len() as u16).to_be_bytes().to_vec();
+    for value in values {
+        bytes.push(b't');
+        bytes.extend((value.len() as u32).to_be_bytes());
+        bytes.extend(value.as_bytes());
+    }
+    bytes
+}
+
+/// A feed whose claims count for four seconds without a renewal, of workers that claim one row at a time.
+pub(super) fn fixture_of(delivery: DeliverySettings) -> Fixture {
+    let (began, table) = (Instant::now(), Arc::default());
+    let lease = Arc::new(ClaimLease::new(8 * SECOND, began));
     let feed = ClaimFeed::new(ClaimParts {
         workers: Box::new(MemoryWorkers(Arc::clone(&table))),
         lease: Arc::clone(&lease),
-        plan: Plan::compile(&OutboxTable::default(), 0, &relation, false).unwrap(),
+        plan: plan(),
         table: "public.outbox".to_owned(),
-        delivery: DeliverySettings::default(),
+        delivery,
         claimed_at_once: 1,
     });
     Fixture { feed, table, lease, began }
+}
+
+fn fixture() -> Fixture {
+    fixture_of(DeliverySettings::default())
 }
 
 impl Fixture {
@@ -100,13 +149,8 @@ impl Fixture {
         self.table.lock().unwrap()
     }
 
-    /// A worker passes rows of its claim on, and waits.
     fn pass(&self, claim: &str, rows: usize, claimed_at: Instant) {
-        let row = |id: usize| PolledRow { id: id.to_string(), ..PolledRow::default() };
-        let rows = (1..=rows).map(row).collect();
-        let batch = Batch { claim: claim.to_owned(), claimed_at, lsn: Lsn::ZERO, rows };
-        self.table().awaited.insert(claim.to_owned());
-        self.table().batches.push_back(batch);
+        self.table().pass(claim, rows, claimed_at);
     }
 
     /// The sink gets everything that comes in.
@@ -118,10 +162,8 @@ impl Fixture {
         }
     }
 
-    /// The claims of which rows were given back, and how many.
     fn given_back(&self) -> Vec<(String, usize)> {
-        let count = |it: &Verdicts| (it.claim.clone(), it.given_back.len());
-        self.table().answered.iter().map(count).filter(|(_, rows)| *rows > 0).collect()
+        self.table().given_back()
     }
 }
 
@@ -209,6 +251,7 @@ fn a_batch_that_ends_the_wait_is_taken_in_first() {
     fixture.pass("a", 1, now);
     fixture.pass("b", 2, now);
     assert!(fixture.feed.wait(SECOND, None, now), "it may wait");
+    assert!(fixture.feed.received.is_some(), "it has waited");
     fixture.feed.take_batches(Moment { instant: now, unix_us: 0 });
     let ordinals: Vec<u64> = std::iter::from_fn(|| {
         let (_, _, flight) = fixture.feed.rows.next_queued()?;

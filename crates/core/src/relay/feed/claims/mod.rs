@@ -341,5 +341,11 @@ impl Feed for ClaimFeed {
 }
 
 #[cfg(test)]
+#[path = "claims_loop_tests.rs"]
+mod loop_tests;
+#[cfg(test)]
+#[path = "claims_model_tests.rs"]
+mod model_tests;
+#[cfg(test)]
 #[path = "claims_tests.rs"]
 mod tests;

@@ -29,8 +29,8 @@ const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 struct ClaimedRow {
     row: PolledRow,
     flight: Flight,
-    /// When the sink got it. None while it is queued, and once an attempt has failed: then it waits
-    /// for the next, or is being retried.
+    /// When a sink got it last. None before that, and once an attempt has failed: then it waits for the
+    /// next, or is being retried.
     offered_at: Option<Instant>,
 }
 
@@ -201,7 +201,6 @@ impl ClaimedRows {
     /// There is a new sink: everything that is not settled is handed over again, in order.
     pub(super) fn rewind(&mut self) {
         for claimed in self.rows.values_mut() {
-            claimed.offered_at = None;
             claimed.flight.take_given_up();
         }
         self.forget_sink();

@@ -10,8 +10,10 @@ fn now() -> Moment {
 }
 
 fn batch(claim: &str, ids: &[&str]) -> Batch {
-    let row =
-        |id: &&str| PolledRow { id: (*id).to_owned(), created_unix_us: 7, ..PolledRow::default() };
+    let row = |id: &&str| {
+        let (id, tuple) = ((*id).to_owned(), vec![0; 4]);
+        PolledRow { id, created_unix_us: 7, tuple, ..PolledRow::default() }
+    };
     let rows = ids.iter().map(row).collect();
     Batch { claim: claim.to_owned(), claimed_at: now().instant, lsn: Lsn::from_wire(9), rows }
 }
@@ -79,13 +81,13 @@ fn a_batch_has_one_verdict_when_all_of_it_is_settled() {
     let position = Position { commit_lsn: Lsn::from_wire(9), ordinal: 1 };
     assert_eq!(rows.rows[&1].flight.position, position);
     assert_eq!(offer_all(&mut rows, now), [0, 1]);
-    assert_eq!((rows.in_flight, rows.bytes), (2, 20));
+    assert_eq!((rows.in_flight, rows.bytes, rows.held_bytes), (2, 20, 8));
     assert_eq!(rows.settle(1).unwrap().commit_unix_us, 7);
     assert_eq!(rows.take_verdicts(now.instant), [], "the other row is not settled");
     assert_eq!(rows.settle(0).unwrap().commit_unix_us, 7);
     let published = ids(&["2", "1"]);
     assert_eq!(rows.take_verdicts(now.instant), [Verdicts { published, ..last("a") }]);
-    assert_eq!((rows.in_flight, rows.bytes, rows.unsettled()), (0, 0, 0));
+    assert_eq!((rows.in_flight, rows.bytes, rows.held_bytes, rows.unsettled()), (0, 0, 0, 0));
     // THEN a receipt for what is gone is a defect, never ignored
     assert_eq!(rows.settle(0).map(drop), Err(NotInFlight(0)));
 }
@@ -182,6 +184,7 @@ fn at_the_end_what_has_no_verdict_is_given_back() {
     rows.settle(0).unwrap();
     rows.offered(sent(), now.instant);
     assert_eq!(rows.give_back(), [], "no row was a dead letter");
+    assert_eq!((rows.in_flight, rows.bytes, rows.held_bytes), (0, 0, 0));
     let (published, given_back) = (ids(&["1"]), ids(&["2", "3"]));
     assert_eq!(rows.take_verdicts(now.instant), [Verdicts { published, given_back, ..last("a") }]);
     assert!(rows.next_queued().is_none());
