@@ -67,11 +67,6 @@ impl Retries {
         self.budget.refund();
     }
 
-    /// Numbers from `next` on will be given to other events than before.
-    pub fn forget(&mut self, next: Sequence) {
-        self.due.retain(|(_, sequence)| *sequence < next);
-    }
-
     /// Everything unsettled is published again, so no event waits any more.
     pub fn rewind(&mut self) {
         self.due.clear();

@@ -68,17 +68,6 @@ fn waits_grow_with_every_attempt_that_has_failed_also_with_those_that_are_not_co
 }
 
 #[test]
-fn nothing_waits_under_a_number_that_means_another_event() {
-    let (mut retries, now) = (retries(2), Instant::now());
-    for sequence in [4, 5] {
-        retries.wait(sequence, ONCE, now);
-    }
-    retries.forget(5);
-    let due = [0; 2].map(|_| retries.take_due(now + BASE * 2, 0, false));
-    assert_eq!(due, [Some(4), None]);
-}
-
-#[test]
 fn nothing_waits_behind_a_new_sink() {
     let (mut retries, now) = (retries(2), Instant::now());
     retries.wait(1, ONCE, now);

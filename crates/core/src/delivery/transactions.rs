@@ -175,10 +175,9 @@ impl Transactions {
             && (is_between || on(Mutant::KeepaliveInTransaction))
     }
 
-    /// Everything from `from` on that is unsettled will be received and admitted again.
+    /// Everything from `from` on that is unsettled will be received and admitted again, in another session.
     pub fn rewind(&mut self, from: Option<Position>) {
         if let Some(from) = from {
-            self.receiving = None;
             self.until = self.until.min(from);
         }
         self.is_unfinished = false;

@@ -75,11 +75,40 @@ fn a_transaction_is_unfinished_until_its_commit_comes_and_one_that_is_known_is_n
     transactions.settle(0);
     // WHEN Postgres has crashed, and sends the last one again
     begin(&mut transactions, 100);
-    transactions.commit(lsn(110), 0);
+    assert!(transactions.is_known());
+    assert!(!transactions.commit(lsn(110), 0), "its commit is not new");
     // THEN the positions of keepalives may be reported behind it
     assert!(!transactions.is_unfinished() && transactions.is_clear());
     // WHEN the connection breaks within a new one THEN they may not
     begin(&mut transactions, 200);
+    assert!(!transactions.is_known());
     transactions.interrupt();
     assert!(transactions.is_unfinished() && !transactions.is_clear());
+}
+
+#[test]
+fn what_will_be_received_again_is_not_unfinished_before_it_begins() {
+    for from in [None, Some(Position { commit_lsn: lsn(200), ordinal: 0 })] {
+        let mut transactions = Transactions::default();
+        begin(&mut transactions, 200);
+        transactions.interrupt();
+        assert_eq!(transactions.receiving(), None);
+        // WHEN what is in flight is withdrawn THEN the next session may begin with anything
+        transactions.rewind(from);
+        assert!(!transactions.is_unfinished() && transactions.is_clear(), "{from:?}");
+    }
+}
+
+#[test]
+fn what_was_settled_before_a_peer_had_the_slot_is_not_reported_until_it_is_settled_again() {
+    let mut transactions = Transactions::default();
+    begin(&mut transactions, 100);
+    transactions.commit(lsn(110), 1);
+    assert_eq!(transactions.settle(1), lsn(110));
+    // WHEN a peer has begun before it, and may have published older events of its keys behind it
+    transactions.taken_over(lsn(50));
+    begin(&mut transactions, 100);
+    transactions.commit(lsn(110), 2);
+    assert_eq!(transactions.settle(1), Lsn::ZERO);
+    assert_eq!(transactions.settle(2), lsn(110));
 }

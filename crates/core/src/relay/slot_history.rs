@@ -140,7 +140,6 @@ impl SlotHistory {
     /// The next looks run on a new connection, to this place.
     pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
-            self.signed = Lsn::ZERO;
             self.begin(Lsn::ZERO, None);
             // Its positions are of no use here, but it is still there.
             let peer_at = self.before.peer_at.filter(|_| !on(Mutant::PeerForgottenAfterFailover));

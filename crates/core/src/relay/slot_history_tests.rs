@@ -357,3 +357,54 @@ fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
     assert_eq!(beside(true, 8 * 200 + 3, 9), Some(8 * 200 + 3));
     assert_eq!(at(8 * 200 + 3, 9), None);
 }
+
+#[test]
+fn a_peer_that_begins_again_where_a_crash_has_set_the_slot_may_publish_all_behind_that_again() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    history.look(&HeldSlot { run: crashed("a"), ..slot(120, relay(PEER)) }, now);
+    assert_eq!(confirmed(&mut history), Some(120));
+}
+
+#[test]
+fn a_peer_that_was_gone_for_long_at_the_last_look_of_the_watch_has_moved_nothing() {
+    for (looked_after, moved) in [(PEER_SEEN_WITHIN, Some(150)), (PEER_SEEN_WITHIN * 2, None)] {
+        let (mut history, now) = history();
+        history.begin(lsn(100), Some(held(now, None)));
+        // GIVEN that the slot watch has seen a peer, and has looked again
+        let looked_at = now + looked_after;
+        history.sighted(&Sighting { looked_at, ..held(now, Some(now)) });
+        // WHEN the slot was moved while nobody looked
+        history.look(&HeldSlot { decoded: Some(12), ..slot(150, None) }, now + GAP_MAX * 4);
+        assert_eq!(confirmed(&mut history), moved, "{looked_after:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_comes_may_have_had_the_slot_if_that_has_moved_or_postgres_has_crashed() {
+    let trace = Lsn::from_wire(8 * 100 + 3);
+    for (confirmed_flush, run, may_have_held) in [
+        (lsn(100), run("a"), false),
+        (trace, run("a"), true),
+        (lsn(100), crashed("a"), true),
+    ] {
+        // GIVEN a peer that was not seen before
+        let (mut history, now) = history();
+        history.begin(lsn(100), Some(held(now, None)));
+        history.look(&HeldSlot { confirmed_flush, run, has_peer: true, ..slot(0, None) }, now);
+        let seen = history.end(&place(1));
+        assert_eq!(seen.peer_may_have_held, may_have_held, "{confirmed_flush}");
+    }
+}
+
+#[test]
+fn the_last_position_of_a_relay_is_told_so_that_ones_own_are_others() {
+    let (mut history, now) = history();
+    let signed = Lsn::from_wire(8 * 100 + 3);
+    history.look(&HeldSlot { confirmed_flush: signed, ..slot(0, relay(PEER)) }, now);
+    history.look(&slot(150, relay(PEER)), now);
+    // A peer that follows to another timeline keeps its signature.
+    history.connected(place(2));
+    history.begin(lsn(100), None);
+    assert_eq!(history.end(&place(2)).signed, signed);
+}

@@ -258,7 +258,6 @@ impl StandingStops {
             && found.slot == self.parts.source.slot
             && found.stop.as_ref() != Some(&stop)
         {
-            state.standing = None;
             state.take_over(found, &self.parts.source.slot);
             state.resumed = true;
         }

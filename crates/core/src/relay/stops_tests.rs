@@ -11,6 +11,9 @@ use crate::relay::feed::slot::not_the_last;
 use crate::relay::testing::MemoryFile;
 use crate::source::publication::{PublicationFacts, PublishedFacts};
 
+#[path = "stops_resumed_tests.rs"]
+mod resumed;
+
 /// A machine: its state file, and the dead-letter topic, both in memory.
 #[derive(Clone, Default)]
 pub(in crate::relay) struct Site {
@@ -281,10 +284,9 @@ fn an_acknowledged_gap_is_compared_with_what_postgres_says_now() {
     stops.resume("alice@host", "compared", None).unwrap();
     // THEN the next process knows the publication, the system and the end of the WAL of that moment
     let next = site.process(true, true);
-    assert_eq!(
-        (next.standing(), next.last_place()),
-        (None, Some((at("7", 2), Lsn::from_wire(300))))
-    );
+    let last = Some((at("7", 2), Lsn::from_wire(300)));
+    assert_eq!((next.standing(), next.last_place()), (None, last.clone()));
+    assert_eq!(stops.last_place(), last);
     let known = next.known_publication();
     assert!(matches!(known.compare(look(400), &site.source(), true), Comparison::InOrder));
     // WHEN the topic keeps the stop THEN it has the publication that was acknowledged

@@ -114,8 +114,8 @@ impl Verdict {
             Verdict { blamed: at(BLAMED_LSN, found[BLAMED_ORDINAL]), deaths: found[DEATHS] };
         let Some(ordinal) = found[IN_HAND].checked_sub(1) else { return before };
         let blamed = at(COMMIT_LSN, ordinal);
-        let again = before.deaths > 0 && before.blamed == blamed;
-        Verdict { blamed, deaths: if again { before.deaths.saturating_add(1) } else { 1 } }
+        let deaths = if before.blamed == blamed { before.deaths.saturating_add(1) } else { 1 };
+        Verdict { blamed, deaths }
     }
 
     /// An event that the slot has passed does not come again.

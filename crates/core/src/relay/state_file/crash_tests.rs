@@ -108,3 +108,28 @@ fn the_file_belongs_to_one_process_and_the_second_does_without() {
     drop((first, second));
     assert_eq!(deaths(&place, 100, 0), Some(4));
 }
+
+#[test]
+fn processes_that_end_without_an_event_in_hand_blame_none() {
+    let place = MemoryFile::default();
+    die(&place, 1, 100, 2);
+    (0..3).for_each(|_| drop(place.process("1")));
+    assert_eq!(deaths(&place, 100, 2), None);
+}
+
+#[test]
+fn an_event_that_has_stopped_the_relay_is_tried_once_by_each_process_after_it() {
+    let place = MemoryFile::default();
+    die(&place, 3, 100, 2);
+    for _ in 0..2 {
+        // WHEN the relay stops because of it
+        let mut process = place.process("1");
+        process.crash.begin(lsn(100));
+        assert_eq!(process.crash.take_in_hand(2), Some(3));
+        process.crash.forget_one_death();
+        process.crash.release();
+        drop(process);
+        // THEN the next process hands it over: somebody may have mended what kills it
+        die(&place, 1, 100, 2);
+    }
+}

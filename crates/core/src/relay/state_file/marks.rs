@@ -116,12 +116,9 @@ impl MarkRing {
         self.ring.as_ref().is_some_and(|ring| ring.remembers_peer(unix_us))
     }
 
-    /// The process reports with this signature from here on.
+    /// The process reports with this signature from its next session on.
     pub fn signature(&mut self, signature: Signature) {
         self.signature = signature;
-        if let Some(ring) = &self.ring {
-            Reports(&ring.words).sign(signature);
-        }
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked

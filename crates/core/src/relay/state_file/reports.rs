@@ -21,12 +21,8 @@ impl Reports<'_> {
     /// the same positions.
     pub fn begin(&self, confirmed: Lsn, signature: Signature) {
         self.0.store(REPORTS_MADE, 0);
-        self.sign(signature);
-        self.push(confirmed);
-    }
-
-    pub fn sign(&self, signature: Signature) {
         self.0.store(SIGNATURE, signature.to_word());
+        self.push(confirmed);
     }
 
     /// Called when the report is on its way.

@@ -231,6 +231,7 @@ fn marks_that_a_full_disk_does_not_take_are_gone_with_all_before_them() {
     process.take_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     process.marks.write();
+    assert!(process.marks.is_on());
     file.set_full(true);
     process.marks.push(mark(200, 0));
     process.marks.write();
@@ -245,9 +246,9 @@ fn positions_with_the_signature_of_the_process_are_known_after_many_reports() {
     let file = MemoryFile::default();
     file.set_boot(BOOT);
     let mut process = file.open();
-    process.take_over_at(PLACE, at(40));
     let signature = Signature::drawn(0);
     process.marks.signature(signature);
+    process.take_over_at(PLACE, at(40));
     let signed = |number: u64| lsn(32 * number + signature.to_word());
     for number in 10..60 {
         process.marks.reported(signed(number));
@@ -322,5 +323,47 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
         let left = file.open().take_over_at(PLACE, Some(next));
         let seen = (seen_at_begin, seen_later);
         assert_eq!(left.iter().count() == 1, believed, "{seen:?} {next:?}");
+    }
+}
+
+#[test]
+fn what_an_earlier_process_has_left_counts_unless_another_relay_was_seen_to_hold_the_slot() {
+    let prefix = ConfirmedPrefix { commit_lsn: lsn(80), events: 1024, digest: 7 };
+    for peer_held in [false, true] {
+        let file = MemoryFile::default();
+        let mut process = file.open();
+        process.take_over_at(PLACE, at(40));
+        process.marks.push(mark(100, 0));
+        process.marks.write();
+        process.marks.prefix(prefix);
+        drop(process);
+        let mut next = file.open();
+        if peer_held {
+            next.marks.peer_held();
+        }
+        // The slot stands where the process has found it: the trace of the other relay may be missing.
+        let left = next.take_over_at(PLACE, at(40));
+        assert_eq!(left.iter().count() == 1, !peer_held);
+        assert_eq!(left.prefix, (!peer_held).then_some(prefix));
+    }
+}
+
+#[test]
+fn marks_of_a_process_do_not_outlast_a_crash_of_postgres_beside_another_relay() {
+    let session = |run| at(40).map(|session| SlotSession { run: Some(run), ..session });
+    for (peer_seen, run, is_left) in [(false, 2, true), (true, 1, true), (true, 2, false)] {
+        let file = MemoryFile::default();
+        let mut process = file.open();
+        process.take_over_at(PLACE, session(1));
+        if peer_seen {
+            process.marks.peer_seen(DAY_US);
+        }
+        process.marks.push(mark(100, 0));
+        process.marks.write();
+        // WHEN this process holds the slot again, and dies
+        process.take_over_at(PLACE, session(run));
+        drop(process);
+        let left = file.open().take_over_at(PLACE, session(run));
+        assert_eq!(left.iter().count() == 1, is_left, "{peer_seen} {run}");
     }
 }

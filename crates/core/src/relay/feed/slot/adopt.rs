@@ -45,7 +45,6 @@ impl SlotFeed {
     ) -> Result<(), Fault> {
         let peer_seen = opened.seen.peer_may_have_held;
         opened.seen.peer_may_have_held |= self.may_have_lost_a_peer(&opened, down);
-        self.connection = Connection::Lost;
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let start = self.judge(&opened, &mut down.policy)?;
@@ -183,3 +182,7 @@ impl SlotFeed {
         follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 }
+
+#[cfg(test)]
+#[path = "adopt_tests.rs"]
+mod tests;

@@ -62,6 +62,9 @@ fn a_session_with_a_long_preflight_waits_for_its_first_update_and_sends_nothing(
     lives(&mut lease, began + 7 * SECOND, Some(opened));
     assert_eq!(lease.until(), began + 11 * SECOND);
     assert!(lease.is_over(began + 11 * SECOND));
+    // WHEN later ones do not arrive THEN it waits no longer than in any other session
+    lives(&mut lease, began + 9 * SECOND, Some(opened));
+    assert!(lease.is_over(began + 12 * SECOND));
 }
 
 #[test]

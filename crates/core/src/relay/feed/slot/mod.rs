@@ -535,3 +535,11 @@ impl Feed for SlotFeed {
         self.replication.flights.events()
     }
 }
+
+#[cfg(test)]
+#[path = "bench_tests.rs"]
+mod bench;
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

@@ -166,7 +166,6 @@ impl Replication {
     pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         policy.gate.forget_letters(&self.flights.forget());
         admitter.forget();
-        policy.retries.forget(self.flights.next());
         self.outboxes.forget_ignored();
         self.transactions.taken_over(floor);
         self.prefixes.forget();
@@ -195,7 +194,6 @@ impl Replication {
         self.outboxes.forget_ignored();
         self.transactions.forget();
         policy.gate.forget_letters(&self.flights.forget());
-        policy.retries.forget(self.flights.next());
         policy.suspects.clear();
         self.prefixes.forget();
         self.progress.forget();
@@ -209,7 +207,6 @@ impl Replication {
         self.transactions.rewind(rewound.from.filter(|_| !on(Mutant::RewindForgotten)));
         policy.gate.forget_letters(&rewound.dropped_letters);
         policy.retries.rewind();
-        policy.forget_suspects(self.progress.reported());
     }
 
     pub fn between_transactions(&self) -> bool {
@@ -592,3 +589,7 @@ fn admit(
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
 }
+
+#[cfg(test)]
+#[path = "replication_tests.rs"]
+mod tests;

@@ -5,8 +5,10 @@ use super::*;
 use crate::base::clock::Moment;
 use crate::relay::control::Mover;
 use crate::relay::ports::{CatalogLink, SessionLink, WalsenderLink};
-use crate::relay::testing::walsender;
+use crate::relay::state_file::marks::SlotSession;
+use crate::relay::testing::{MemoryFile, walsender};
 use crate::source::catalog::Catalog;
+use crate::source::slot_state::HeldSlot;
 use crate::source::stream::tests::Backlog;
 use crate::testing::lsn;
 
@@ -92,7 +94,10 @@ fn a_first_session_is_refused_if_the_slot_was_seen_to_be_moved_after_a_peer_had_
     for mover in [Mover::Recreated, Mover::Program("psql".to_owned())] {
         assert_eq!(begun_by(after_peers(168, 160), mover.clone()), Err("slot.moved"), "{mover:?}");
         // Of what was before nothing is known.
-        assert_eq!(begun_by(opened(168), mover), first);
+        assert_eq!(begun_by(opened(168), mover.clone()), first);
+        // It stands where the peer had it.
+        let at_peer = Ok((160, 160, Continuation::First));
+        assert_eq!(begun_by(after_peers(160, 160), mover), at_peer);
     }
     assert_eq!(begun_by(after_peers(168, 160), Mover::Unseen), first);
 }
@@ -182,5 +187,52 @@ fn a_final_position_is_confirmed_over_sql_if_it_is_ahead_and_no_peer_has_had_the
         let confirmed = std::mem::take(&mut *database.0.lock().unwrap());
         let expected: &[Lsn] = if is_confirmed { &[lsn(position)] } else { &[] };
         assert_eq!(confirmed, expected, "{position} {peer_held}");
+    }
+}
+
+#[test]
+fn topics_are_read_where_another_process_may_have_published_what_comes() {
+    for (continuation, is_takeover, reads_topics) in [
+        (Continuation::First, false, true),
+        (Continuation::Same, false, false),
+        (Continuation::Same, true, true),
+        (Continuation::AfterPeers, true, true),
+        (Continuation::OtherTimeline, true, false),
+    ] {
+        let start = SessionStart { floor: lsn(80), known: lsn(80), continuation };
+        assert_eq!(start.reads_topics(is_takeover), reads_topics, "{continuation:?}");
+    }
+}
+
+#[test]
+fn what_the_slot_has_was_committed_when_it_was_looked_at_and_the_rest_when_a_peer_was_seen() {
+    // The slot stands at 80, and a peer was seen to confirm 160.
+    for (known, until_us) in [(80, 70), (160, 60), (168, i64::MIN)] {
+        let continuation = Continuation::First;
+        let start = SessionStart { floor: lsn(80), known: lsn(known), continuation };
+        assert_eq!(start.committed_until_us(&after_peers(80, 160)), until_us, "{known}");
+    }
+}
+
+#[test]
+fn a_peer_is_remembered_that_this_process_or_an_earlier_one_has_seen() {
+    let now = Moment { instant: Instant::now(), unix_us: 3_600_000_000 };
+    for (is_noted, is_seen) in [(false, false), (true, false), (false, true)] {
+        let mut state_file = MemoryFile::default().open();
+        let session =
+            SlotSession { peer_seen: is_noted, unix_us: now.unix_us, ..SlotSession::default() };
+        state_file.take_over(("7", 1), "slot", 0, Some(session));
+        let sightings = Sightings::default();
+        let slot = HeldSlot {
+            confirmed_flush: lsn(80),
+            holder: None,
+            decoded: None,
+            run: ServerRun::default(),
+            has_peer: is_seen,
+            at_unix_us: 0,
+        };
+        sightings.look(&slot, now.instant);
+        let is_remembered = remembers_peer(&state_file.marks, &sightings, now);
+        assert_eq!(is_remembered, is_noted || is_seen, "{is_noted} {is_seen}");
     }
 }

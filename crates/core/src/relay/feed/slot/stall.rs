@@ -74,7 +74,6 @@ impl StallDetector {
     }
 
     pub(super) fn disconnected(&mut self) {
-        self.walsender = None;
         self.decoding_since = None;
         self.behind_since = None;
         self.heard();

@@ -203,6 +203,43 @@ fn a_position_that_does_not_move_behind_the_wal_is_looked_at_while_keepalives_ar
     // WHEN another session begins THEN nothing is known of its walsender
     stage.stall.connected(walsender(8));
     assert!(!stage.decodes());
+    assert_eq!(stage.walsender_worker.answer(busy()), Some(7));
+    stage.state.heard = stage.state.now;
+    stage.after(Duration::ZERO);
+    stage.after(LOOK);
+    assert_eq!(stage.walsender_worker.answer(busy()), None, "asked within the limit");
+}
+
+#[test]
+fn a_position_that_moves_far_behind_the_wal_is_no_stall() {
+    let mut stage = stage();
+    stage.state.server = Lsn::from_wire(900);
+    for position in 101..111 {
+        (stage.state.heard, stage.state.seen) = (stage.state.now, Lsn::from_wire(position));
+        assert_eq!(stage.after(LOOK), None);
+        assert_eq!(stage.walsender_worker.answer(busy()), None, "asked while it moves");
+    }
+    // WHEN it stands, and older WAL is decoded THEN that lasts until it moves again
+    for _ in 0..6 {
+        stage.state.heard = stage.state.now;
+        assert_eq!(stage.after(LOOK), None);
+    }
+    assert_eq!(stage.told(Ok(Activity::Moving)), None);
+    assert!(stage.decodes());
+    (stage.state.heard, stage.state.seen) = (stage.state.now, Lsn::from_wire(200));
+    stage.after(Duration::ZERO);
+    assert!(!stage.decodes());
+}
+
+#[test]
+fn a_keepalive_shows_that_nothing_was_to_be_sent() {
+    let mut stage = stage();
+    stage.after(LIMIT + LOOK);
+    assert_eq!(stage.told(busy()), None);
+    assert!(stage.decodes());
+    stage.state.heard = stage.state.now;
+    stage.after(Duration::ZERO);
+    assert!(!stage.decodes());
 }
 
 #[test]

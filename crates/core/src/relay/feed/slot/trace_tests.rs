@@ -51,7 +51,9 @@ fn a_walsender_that_has_ended_is_known() {
         assert_eq!(check.is_walsender_gone(), is_gone);
     }
     check.connected(walsender(8), now);
-    assert!(!check.is_walsender_gone());
+    assert!(!check.is_walsender_gone() && check.is_awaited(now));
+    check.give_up();
+    assert!(!check.is_awaited(now));
 }
 
 #[test]
@@ -63,6 +65,8 @@ fn it_is_not_awaited_for_ever() {
     check.sent(Lsn::from_wire(103), now);
     assert!(check.is_awaited(now + KNOWN_WITHIN));
     assert!(!check.is_awaited(now + KNOWN_WITHIN + RETRY_AFTER));
+    // It is not left again in the next session.
+    assert!(!check.session_ended());
 }
 
 #[test]
@@ -71,9 +75,9 @@ fn where_none_fits_the_session_must_have_lasted_until_peers_have_noticed() {
     let began = Instant::now();
     let mut check = TraceCheck::new(link, began);
     check.connected(walsender(7), began);
-    assert!(!check.is_awaited(began));
+    assert!(!check.is_awaited(began) && !check.has_no_position());
     // GIVEN a slot without a free position THEN it waits, and asks Postgres for nothing
-    assert!(check.is_unnoticed(began));
+    assert!(check.is_unnoticed(began) && check.has_no_position());
     assert!(check.is_awaited(began + NOTICED_AFTER));
     assert!(end.requests.try_recv().is_err());
     let late = began + NOTICED_AFTER + Duration::from_millis(1);
