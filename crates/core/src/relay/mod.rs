@@ -583,3 +583,7 @@ impl<F: Feed> Relay<F> {
         recorder.pass(&pass, self.clock.instant());
     }
 }
+
+#[cfg(test)]
+#[path = "loop_tests.rs"]
+mod tests;

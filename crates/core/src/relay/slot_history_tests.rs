@@ -383,11 +383,9 @@ fn a_peer_that_was_gone_for_long_at_the_last_look_of_the_watch_has_moved_nothing
 #[test]
 fn a_peer_that_comes_may_have_had_the_slot_if_that_has_moved_or_postgres_has_crashed() {
     let trace = Lsn::from_wire(8 * 100 + 3);
-    for (confirmed_flush, run, may_have_held) in [
-        (lsn(100), run("a"), false),
-        (trace, run("a"), true),
-        (lsn(100), crashed("a"), true),
-    ] {
+    for (confirmed_flush, run, may_have_held) in
+        [(lsn(100), run("a"), false), (trace, run("a"), true), (lsn(100), crashed("a"), true)]
+    {
         // GIVEN a peer that was not seen before
         let (mut history, now) = history();
         history.begin(lsn(100), Some(held(now, None)));

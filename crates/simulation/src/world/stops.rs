@@ -63,6 +63,8 @@ impl World {
                 &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]
             }
             "publication.gap" => &[FaultKind::Unpublished],
+            // Neither Postgres nor a broker does here what these tell of.
+            "source.protocol" | "sink.bad-receipt" => &[],
             _ => return,
         };
         // A peer that this relay has never seen cannot be told from another program.
