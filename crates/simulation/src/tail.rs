@@ -13,7 +13,7 @@ use walrelay_core::base::lock::locked;
 const WAITING_MAX: usize = 64;
 
 /// So many records of the topic are read at a time.
-const READ_AT_ONCE: usize = 4;
+const READ_AT_ONCE: usize = 64;
 
 /// Where they wait.
 pub(crate) fn channel() -> (SyncSender<TailEvent>, Receiver<TailEvent>) {

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -7,9 +7,10 @@ use crate::base::event::TRACEPARENT;
 use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, Messages};
-use crate::relay::failure_policy::tests::{Counted, NotingSink, failure, policy_with};
+use crate::relay::failure_policy::tests::{NotingSink, failure, policy_with};
 use crate::relay::ports::Counter;
 use crate::relay::read_back::tests::{answer, started};
+use crate::relay::surroundings::{Facts, take_counts};
 use crate::relay::testing::MemoryFile;
 use crate::testing::lsn;
 use crate::trace::event_spans::EventSpans;
@@ -35,7 +36,7 @@ struct Scene {
     plan: MessagePlan,
     admitter: Admitter,
     policy: FailurePolicy,
-    counted: Arc<Counted>,
+    counted: Arc<Mutex<Facts>>,
     sink: NotingSink,
 }
 
@@ -186,10 +187,10 @@ fn headers_of_reserved_names_are_counted_once_and_only_if_there_are_any() {
     scene.taken(EVENT);
     scene.sink.refusal = Some(PublishError::QueueFull);
     assert!(matches!(scene.offer(RESERVED), Ok(Offered::Held(IntakeHold::SinkFull))));
-    assert!(scene.counted.take().is_empty());
+    assert!(take_counts(&scene.counted).is_empty());
     scene.sink.refusal = None;
     scene.taken(RESERVED);
-    assert_eq!(scene.counted.take(), [(Counter::HeaderDropped, 1)]);
+    assert_eq!(take_counts(&scene.counted), [(Counter::HeaderDropped, 1)]);
 }
 
 #[test]
@@ -199,11 +200,11 @@ fn an_event_that_the_sink_refuses_becomes_a_dead_letter_and_is_counted_once() {
     scene.sink.refusal = Some(PublishError::Failed(refusal));
     scene.sink.letter_refusal = Some(PublishError::QueueFull);
     assert!(matches!(scene.offer(EVENT), Ok(Offered::Held(IntakeHold::SinkFull))));
-    assert!(scene.counted.take().is_empty());
+    assert!(take_counts(&scene.counted).is_empty());
     scene.sink.letter_refusal = None;
     let flight = scene.taken(EVENT);
     assert_eq!(flight.dead_letter().map(|cause| cause.attempts), Some(1));
-    assert_eq!(scene.counted.take(), [(Counter::UnknownAnswer, 1)]);
+    assert_eq!(take_counts(&scene.counted), [(Counter::UnknownAnswer, 1)]);
 }
 
 #[test]

@@ -5,30 +5,11 @@ use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord};
 use crate::dead_letter::writer::{DeadLetterSettings, KeyHash};
-use crate::relay::ports::Counter;
 use crate::relay::stops::tests::Site;
+use crate::relay::surroundings::Facts;
 use crate::testing;
 
 const KEY: &[u8] = b"k1";
-
-/// Whether the breaker was shown as open, and how many keys as parked.
-#[derive(Default)]
-struct Shown {
-    is_open: Mutex<Option<bool>>,
-    parked: Mutex<Option<u64>>,
-}
-
-impl Meters for Shown {
-    fn count(&self, _counter: Counter, _by: u64) {}
-
-    fn set(&self, gauge: Gauge, value: u64) {
-        match gauge {
-            Gauge::BreakerOpen => *self.is_open.lock().unwrap() = Some(value == 1),
-            Gauge::ParkedKeys => *self.parked.lock().unwrap() = Some(value),
-            _ => {}
-        }
-    }
-}
 
 struct Scene {
     on_dead_letter: OnDeadLetter,
@@ -49,10 +30,10 @@ const SCENE: Scene = Scene {
 
 impl Scene {
     fn gate(&self) -> (DeadLetterGate, Arc<StandingStops>) {
-        self.gate_with(&(Arc::default() as Arc<Shown>))
+        self.gate_with(&Arc::default())
     }
 
-    fn gate_with(&self, shown: &Arc<Shown>) -> (DeadLetterGate, Arc<StandingStops>) {
+    fn gate_with(&self, shown: &Arc<Mutex<Facts>>) -> (DeadLetterGate, Arc<StandingStops>) {
         let delivery =
             DeliverySettings { on_dead_letter: self.on_dead_letter, ..DeliverySettings::default() };
         let settings = DeadLetterSettings { burst_max: self.burst_max, ..Default::default() };
@@ -288,20 +269,20 @@ fn a_parked_key_is_closed_until_its_release_is_read() {
 
 #[test]
 fn too_many_dead_letters_open_the_breaker_but_none_that_follows_from_another_one() {
-    let shown = Arc::default();
+    let shown = Arc::<Mutex<Facts>>::default();
     let (mut gate, _) = Scene { burst_max: 1, ..SCENE }.gate_with(&shown);
     gate.on_tail_event(TailEvent::CaughtUp, 0).unwrap();
     let is_shown = |gate: &DeadLetterGate| {
         gate.update_breaker_gauge(20);
-        *shown.is_open.lock().unwrap()
+        shown.lock().unwrap().gauge(Gauge::BreakerOpen)
     };
-    assert_eq!(is_shown(&gate), Some(false));
+    assert_eq!(is_shown(&gate), Some(0));
     let parked = DeadLetterCause { class: CLASS_PARKED.to_owned(), ..cause(9) };
     gate.note_dead_letter(Some(KEY), "orders", &parked, None);
     assert_eq!(code(gate.allow(&cause(10), true)), Ok(true));
     gate.note_dead_letter(Some(KEY), "orders", &cause(10), None);
     assert_eq!(code(gate.allow(&cause(11), true)), Err(BREAKER_OPEN));
-    assert_eq!(is_shown(&gate), Some(true));
+    assert_eq!(is_shown(&gate), Some(1));
     // What was allowed before is written again, and what waits behind a parked key is.
     assert_eq!(code(gate.allow(&cause(11), false)), Ok(true));
     assert_eq!(code(gate.allow(&parked, true)), Ok(true));
@@ -372,10 +353,10 @@ fn a_publication_in_doubt_stops_unless_somebody_has_acknowledged_its_state() {
 
 #[test]
 fn a_dead_letter_that_comes_again_parks_no_key_and_each_says_which_database_it_is_from() {
-    let shown = Arc::default();
+    let shown = Arc::<Mutex<Facts>>::default();
     let scene = Scene { on_dead_letter: OnDeadLetter::ParkKey, ..SCENE };
     let (mut gate, _) = scene.gate_with(&shown);
-    let parked = || *shown.parked.lock().unwrap();
+    let parked = || shown.lock().unwrap().gauge(Gauge::ParkedKeys);
     let cause = DeadLetterCause { parks_key: true, ..cause(10) };
     assert!(gate.note_dead_letter(Some(KEY), "orders", &cause, None));
     assert!(!gate.is_open_to(&event()));

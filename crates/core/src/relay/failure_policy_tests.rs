@@ -6,31 +6,13 @@ use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::known::Fingerprint;
 use crate::delivery::settings::OnDeadLetter;
-use crate::relay::ports::Gauge;
 use crate::relay::stops::tests::Site;
+use crate::relay::surroundings::{Facts, take_counts};
 use crate::sink::{PublishError, SinkReport};
 use crate::testing::{self, lsn};
 use crate::trace::span::FinishedSpan;
 
 const KEY: &[u8] = b"k1";
-
-/// The counts in their order.
-#[derive(Default)]
-pub(in crate::relay) struct Counted(Mutex<Vec<(Counter, u64)>>);
-
-impl Meters for Counted {
-    fn count(&self, counter: Counter, by: u64) {
-        self.0.lock().unwrap().push((counter, by));
-    }
-
-    fn set(&self, _gauge: Gauge, _value: u64) {}
-}
-
-impl Counted {
-    pub(in crate::relay) fn take(&self) -> Vec<(Counter, u64)> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
 
 /// Takes everything, unless it is told otherwise, and notes what it is told to do.
 #[derive(Default)]
@@ -73,10 +55,10 @@ impl Sink for NotingSink {
 pub(in crate::relay) fn policy_with(
     on_dead_letter: OnDeadLetter,
     is_read: bool,
-) -> (FailurePolicy, Arc<Counted>) {
+) -> (FailurePolicy, Arc<Mutex<Facts>>) {
     let delivery =
         DeliverySettings { on_dead_letter, attempts_max: 1, ..DeliverySettings::default() };
-    let counted = Arc::<Counted>::default();
+    let counted = Arc::<Mutex<Facts>>::default();
     let meters: Arc<dyn Meters> = Arc::clone(&counted) as Arc<dyn Meters>;
     let stops = Arc::new(Site::new().stops(false, true, true));
     let writer = testing::dead_letter_writer(1000);
@@ -131,23 +113,23 @@ fn unknown_answers_and_used_up_attempts_and_dead_letters_are_counted() {
     let unknown = failure(Transient, "kafka.no");
     policy.failed(0, &mut flight, unknown.clone(), &mut sink, now).unwrap();
     assert_eq!(sink.replaced, [0]);
-    assert_eq!(counted.take(), [(Counter::UnknownAnswer, 1), (Counter::RetryExhausted, 1)]);
+    assert_eq!(take_counts(&counted), [(Counter::UnknownAnswer, 1), (Counter::RetryExhausted, 1)]);
     // The dead letter is tried again, after longer and longer waits.
     for attempts in [1, 2] {
         let known = Failure { known: true, ..unknown.clone() };
         let outcome = policy.failed(0, &mut flight, known, &mut sink, now).unwrap();
         assert!(matches!(outcome, FailureOutcome::DeadLetterDelayed(_)), "{outcome:?}");
         assert_eq!(flight.attempts.map(|it| it.count), Some(attempts));
-        assert_eq!(counted.take(), [(Counter::DeadLetterRefused, 1)]);
+        assert_eq!(take_counts(&counted), [(Counter::DeadLetterRefused, 1)]);
     }
     assert!(policy.settled(flight, now).is_some());
-    assert_eq!(counted.take(), [(Counter::DeadLettered, 1)]);
+    assert_eq!(take_counts(&counted), [(Counter::DeadLettered, 1)]);
     // One that no topic will ever take stops the relay.
     for (disposition, code) in [(Terminal, "dead-letter.refused"), (Halt, "sink.unable")] {
         let fault = policy.dead_letter_refused(&failure(disposition, "kafka.no"));
         assert_eq!(fault.code, code);
         let refused = [(Counter::UnknownAnswer, 1), (Counter::DeadLetterRefused, 1)];
-        assert_eq!(counted.take(), refused);
+        assert_eq!(take_counts(&counted), refused);
     }
 }
 
@@ -159,7 +141,7 @@ fn a_dead_letter_that_has_waited_behind_one_of_its_key_is_published_at_once() {
     let outcome = policy.failed(7, &mut letter, parked, &mut sink, now());
     assert_eq!(outcome, Ok(FailureOutcome::Handled));
     assert_eq!(sink.retried, [7]);
-    assert!(counted.take().is_empty());
+    assert!(take_counts(&counted).is_empty());
 }
 
 #[test]

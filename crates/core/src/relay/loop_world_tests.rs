@@ -7,44 +7,32 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::super::*;
 use crate::base::event::{Outbound, Position};
-use crate::base::lsn::Lsn;
-use crate::base::random::Random;
-use crate::dead_letter::tail_event::ReadRequests;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::delivery::flight::FlightState;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::known::Fingerprint;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::settings::DeliverySettings;
 use crate::health::Pass;
-use crate::metrics::{Ignored, KnownFrom};
 use crate::relay::failure_policy::tests::failure;
-use crate::relay::ports::{Counter, PassMeter, Recorder};
 use crate::relay::state_file::header::WRITTEN;
 use crate::relay::state_file::marks::SlotSession;
 use crate::relay::stops::StandingStops;
 use crate::relay::stops::tests::Site;
+use crate::relay::surroundings::{Facts, Ticks, parts};
 use crate::relay::testing::{BROKER, MemoryFile};
 use crate::sink::{Disposition, PublishError};
-use crate::source::settings::SourceSettings;
-use crate::testing::dead_letter_writer;
-use crate::trace::event_spans::EventSpans;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The surroundings know what the loop has done, and what comes next.
+/// The surroundings know what comes next.
 #[derive(Default)]
 pub(super) struct World {
-    passed: Duration,
     /// How long the sink may send, from the begin.
     pub(super) sends_for: Duration,
     /// The reports of the next poll, and of the next withdrawal.
     reports: Vec<SinkReport>,
     pub(super) withdrawn: Vec<SinkReport>,
     pub(super) broker: u64,
-    /// Everything that was done, counted, measured or noted.
-    pub(super) acts: Vec<String>,
-    passes: Vec<Pass>,
     pub(super) withdrawal: Option<String>,
     pub(super) overtaken: Vec<Sequence>,
     pub(super) prefix: Option<ConfirmedPrefix>,
@@ -59,7 +47,8 @@ pub(super) struct World {
 #[derive(Clone)]
 pub(super) struct Part {
     world: Arc<Mutex<World>>,
-    began: Instant,
+    facts: Arc<Mutex<Facts>>,
+    clock: Arc<Ticks>,
     until: Option<Instant>,
 }
 
@@ -69,7 +58,7 @@ impl Part {
     }
 
     fn act(&self, act: impl Into<String>) {
-        self.world().acts.push(act.into());
+        self.facts.lock().unwrap().acts.push(act.into());
     }
 
     /// Whenever the sink could send, it knows until when it may.
@@ -78,23 +67,12 @@ impl Part {
     }
 
     fn send_until(&self) -> Instant {
-        self.began + self.world().sends_for
+        self.clock.began + self.world().sends_for
     }
 
     /// The sink may send a little longer.
     fn prolong(&self) {
         self.world().sends_for += Duration::from_micros(1);
-    }
-}
-
-impl Clock for Part {
-    fn now(&self) -> Moment {
-        let passed = self.world().passed;
-        Moment { instant: self.began + passed, unix_us: passed.as_micros() as i64 }
-    }
-
-    fn sleep(&self, length: Duration) {
-        self.world().passed += length;
     }
 }
 
@@ -109,7 +87,7 @@ impl Sink for Part {
         self.check_until();
         let mut coming = std::mem::take(&mut self.world().reports);
         if coming.is_empty() {
-            self.sleep(patience);
+            self.clock.sleep(patience);
         }
         reports.append(&mut coming);
     }
@@ -142,52 +120,6 @@ impl Sink for Part {
         _: &DeadLetterCause,
     ) {
         self.act(format!("letter {sequence}"));
-    }
-}
-
-impl Meters for Part {
-    fn count(&self, _: Counter, _: u64) {}
-
-    fn set(&self, gauge: Gauge, value: u64) {
-        self.act(format!("{gauge:?} {value}"));
-    }
-}
-
-impl PassMeter for Part {
-    fn published(&mut self, _: i64, _: i64) {}
-
-    fn dead_lettered(&mut self) {
-        self.act("dead-lettered");
-    }
-
-    fn known(&mut self, _: KnownFrom) {}
-
-    fn retried(&mut self) {
-        self.act("retried");
-    }
-
-    fn ignored(&mut self, _: Ignored) {}
-
-    fn stage(&mut self, stage: Stage, _: Duration) {
-        self.act(format!("{stage:?}"));
-    }
-
-    fn flush(&mut self) {
-        self.act("flush");
-    }
-}
-
-impl Recorder for Part {
-    fn pass(&mut self, pass: &Pass, _: Instant) {
-        self.world().passes.push(*pass);
-    }
-
-    fn note(&mut self, sentence: &str) {
-        self.act(format!("note {sentence}"));
-    }
-
-    fn server_lsn(&self) -> Lsn {
-        Lsn::ZERO
     }
 }
 
@@ -335,7 +267,8 @@ impl<const OF_SLOT: bool> Feed for Queue<OF_SLOT> {
 
 pub(super) struct Bench<const OF_SLOT: bool> {
     pub(super) relay: Relay<Queue<OF_SLOT>>,
-    pub(super) part: Part,
+    part: Part,
+    pub(super) clock: Arc<Ticks>,
     pub(super) file: MemoryFile,
     pub(super) stops: Arc<StandingStops>,
     /// Brings what is read of the dead-letter topic.
@@ -358,43 +291,26 @@ impl<const OF_SLOT: bool> Bench<OF_SLOT> {
     /// These events are in flight after the first pass; the dead-letter topic was not read.
     pub(super) fn unread(events: u64) -> Bench<OF_SLOT> {
         let world = World { sends_for: 1_000 * HOUR, broker: BROKER, ..World::default() };
-        let world = Arc::new(Mutex::new(world));
-        let part = Part { world, began: Instant::now(), until: None };
+        let (world, facts) = (Arc::new(Mutex::new(world)), Arc::<Mutex<Facts>>::default());
+        let clock = Ticks::since(Instant::now());
+        let (letters, tail_events) = tail_event::channel();
         let file = MemoryFile::default();
         let stops = Arc::new(Site::new().stops(true, false, false));
-        let (letters, tail_events) = tail_event::channel();
+        let part = Part { world, facts, clock: Arc::clone(&clock), until: None };
+        let mut parts = parts(&clock, &part.facts, part.clone());
+        parts.delivery.backoff_base = Duration::from_millis(1);
+        parts.delivery.backoff_cap = HOUR;
         // The breaker opens at the second dead letter.
-        let mut writer = dead_letter_writer(1024);
-        writer.settings.burst_max = 1;
-        let sink = part.clone();
-        let parts = Parts {
-            source: SourceSettings::default(),
-            delivery: DeliverySettings {
-                backoff_base: Duration::from_millis(1),
-                backoff_cap: HOUR,
-                ..DeliverySettings::default()
-            },
-            read_back: ReadBack::default(),
-            sink_factory: Box::new(move || Ok(Box::new(sink.clone()) as Box<dyn Sink>)),
-            dead_letter_writer: writer,
-            spans: EventSpans::default(),
-            tail_events: Some(tail_events),
-            tail_requests: ReadRequests::default(),
-            stops: Arc::clone(&stops),
-            flags: Arc::default(),
-            state_file: file.open(),
-            meters: Arc::new(part.clone()),
-            pass_meter: Box::new(part.clone()),
-            recorder: Box::new(part.clone()),
-            clock: Arc::new(part.clone()),
-            random: Random::new(1),
-        };
+        parts.dead_letter_writer.settings.burst_max = 1;
+        parts.tail_events = Some(tail_events);
+        parts.stops = Arc::clone(&stops);
+        parts.state_file = file.open();
         let waiting = (0..events).map(flight).collect();
         let feed = Queue { part: part.clone(), waiting, flights: BTreeMap::new(), next: 0 };
         let mut relay = Relay::new(parts, feed).unwrap();
         let session = Some(SlotSession::default());
         relay.down.admitter.state_file.take_over(("1", 1), "slot", 0, session);
-        Bench { relay, part, file, stops, letters }
+        Bench { relay, part, clock, file, stops, letters }
     }
 
     pub(super) fn new(events: u64) -> Bench<OF_SLOT> {
@@ -414,8 +330,12 @@ impl<const OF_SLOT: bool> Bench<OF_SLOT> {
         self.part.world()
     }
 
+    pub(super) fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.part.facts.lock().unwrap()
+    }
+
     pub(super) fn last_pass(&self) -> Pass {
-        *self.world().passes.last().unwrap()
+        *self.facts().passes.last().unwrap()
     }
 
     pub(super) fn report(&self, report: SinkReport) {
@@ -428,13 +348,11 @@ impl<const OF_SLOT: bool> Bench<OF_SLOT> {
 
     /// How often something was done.
     pub(super) fn count(&self, act: &str) -> usize {
-        self.world().acts.iter().filter(|it| *it == act).count()
+        self.facts().acts.iter().filter(|it| *it == act).count()
     }
 
     pub(super) fn last_note(&self) -> String {
-        let world = self.world();
-        let note = world.acts.iter().rev().find_map(|act| act.strip_prefix("note "));
-        note.unwrap_or_default().to_owned()
+        self.facts().notes.last().cloned().unwrap_or_default()
     }
 
     pub(super) fn marks(&self) -> u64 {
@@ -444,8 +362,8 @@ impl<const OF_SLOT: bool> Bench<OF_SLOT> {
     /// Stops the relay. After how many seconds it has ended, and with which fault.
     pub(super) fn end(&mut self) -> (u64, Option<&'static str>) {
         self.relay.flags.stop.store(true, Ordering::Relaxed);
-        let began = self.part.instant();
+        let began = self.clock.instant();
         let outcome = (0..20_000).find_map(|_| self.relay.step()).expect("it ends");
-        ((self.part.instant() - began).as_secs(), outcome.err().map(|fault| fault.code))
+        ((self.clock.instant() - began).as_secs(), outcome.err().map(|fault| fault.code))
     }
 }

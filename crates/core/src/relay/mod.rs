@@ -585,5 +585,9 @@ impl<F: Feed> Relay<F> {
 }
 
 #[cfg(test)]
+#[path = "surroundings_tests.rs"]
+mod surroundings;
+
+#[cfg(test)]
 #[path = "loop_tests.rs"]
 mod tests;

@@ -217,7 +217,6 @@ impl SinkDriver {
         let mut reports = Vec::new();
         if let Some(mut sink) = self.sink.take() {
             sink.withdraw(now, &mut reports);
-            self.next.iter_mut().for_each(|next| next.due_at = now);
             tracing::warn!(
                 code = "sink.withdrawn",
                 reason,

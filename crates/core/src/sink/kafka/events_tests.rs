@@ -29,6 +29,10 @@ fn events_are_kept_whatever_the_order_of_answers() {
     assert!(events.is_empty());
     events.add(2, sent(1));
     assert!(!events.is_empty());
+    assert_eq!(events.slots.len(), 1, "it needs no slots for those before it");
+    // WHEN the oldest is confirmed THEN its slot is free
+    events.confirm(2);
+    assert!(events.is_empty());
 }
 
 #[test]
@@ -41,6 +45,7 @@ fn what_a_confirmed_event_of_the_key_and_destination_follows_is_stored() {
     events.add(5, Event { state: SendState::Sent(elsewhere), ..sent(1) });
     events.add(8, held(1));
     assert!(events.stored_before().is_empty());
+    assert_eq!(events.under_way(1).collect::<Vec<_>>(), [(5, None)]);
     assert_eq!((events.confirm(9), events.confirm(9 + 99)), (Some(Some(1)), None));
     assert!(events.get(9).is_none() && events.get(10).is_some());
     assert_eq!(events.stored_before().into_iter().collect::<Vec<_>>(), [6]);

@@ -69,6 +69,7 @@ mod tests {
         let (topics, now) = (ForbiddenTopics::default(), Instant::now());
         topics.refused("right");
         topics.time_refused("time", now);
+        assert!(topics.contains("right") && topics.contains("time"));
         topics.confirmed("right", now);
         topics.confirmed("time", now);
         assert_eq!((topics.contains("right"), topics.contains("time")), (false, true));

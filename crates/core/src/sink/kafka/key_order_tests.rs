@@ -93,3 +93,18 @@ fn another_partition_that_an_event_asks_for_is_another_destination() {
     assert!(!order.must_wait(1, Some(7), asks(0), &flight));
     assert!(order.must_wait(1, Some(7), asks(1), &flight));
 }
+
+#[test]
+fn what_waits_behind_a_parked_event_is_forgotten_and_what_is_older_is_released() {
+    let mut order = KeyOrder::default();
+    for sequence in [3, 5, 6] {
+        order.wait(sequence, 7, to(2));
+    }
+    order.forget_behind(7, 4);
+    assert!(!order.is_idle());
+    assert_eq!(order.release(Some(7)), [3]);
+    // WHEN nothing older waits THEN nothing is left
+    order.wait(5, 7, to(2));
+    order.forget_behind(7, 4);
+    assert!(order.is_idle());
+}

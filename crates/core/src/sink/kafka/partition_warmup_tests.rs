@@ -105,6 +105,9 @@ fn a_topic_that_was_made_anew_begins_anew() {
     warmup.sent_alone(0, Some(2), None, 1);
     warmup.wait(0, Some(2), 2);
     assert_eq!(warmup.forget(0, [(1, Some(2))].into_iter()), [2]);
+    // Others may fail for the same reason.
+    assert!(warmup.forget(0, std::iter::empty()).is_empty());
+    assert_eq!(warmup.changes(0), 1);
     assert_eq!(warmup.partitions(0), None);
     // THEN nothing may be sent behind what is under way, until it is known where that is
     assert_eq!(warmup.state(0, None), PartitionState::Busy);
@@ -118,6 +121,22 @@ fn a_topic_that_was_made_anew_begins_anew() {
     assert_eq!(warmup.answered(1, Some(2)), [3]);
     assert_eq!(warmup.state(0, Some(2)), PartitionState::Idle);
     assert!(warmup.is_idle());
+}
+
+#[test]
+fn an_event_of_before_holds_the_topic_until_it_is_answered_and_opens_nothing() {
+    // GIVEN an event under way alone, and another one that went to an open partition
+    let mut warmup = sent_to();
+    warmup.forget(0, [(1, None), (9, Some(0))].into_iter());
+    assert_eq!((warmup.changes(0), warmup.topics_to_count(false)), (1, vec![0]));
+    warmup.wait(0, None, 10);
+    // THEN its partitions are asked for again, and those of no other topic
+    warmup.state(1, None);
+    assert_eq!(warmup.topics_to_count(true), [0]);
+    assert!(warmup.answered(1, Some(0)).is_empty());
+    assert_eq!(warmup.answered(9, Some(0)), [10]);
+    assert!(warmup.counted(0, 1, no_key).is_empty());
+    assert_eq!(warmup.state(0, Some(0)), PartitionState::Idle);
 }
 
 #[test]
@@ -185,6 +204,7 @@ fn an_event_whose_partition_the_client_chooses_holds_the_topic() {
         assert_eq!(warmup.state(0, None), PartitionState::Idle);
         warmup.sent_alone(0, None, key, 1);
         warmup.wait(0, None, 2);
+        assert_eq!([true; 2].map(|again| warmup.topics_to_count(again)), [[0]; 2]);
         assert!(warmup.counted(0, 3, no_key).is_empty());
         assert_eq!(warmup.partitions(0), None);
         // AND it is asked for again, now and then
@@ -213,6 +233,7 @@ fn a_partition_that_may_not_be_that_of_the_event_under_way_opens_with_its_answer
     // AND with another number of partitions its keys may have others
     assert!(warmup.counted(0, 2, |_| 0).is_empty());
     assert_eq!(warmup.changes(0), 1);
+    assert!(!warmup.is_open(0, Some(1)), "it has confirmed nothing");
 }
 
 #[test]

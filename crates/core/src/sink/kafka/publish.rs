@@ -307,9 +307,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     /// dropped with them.
     fn report_stored(&mut self) {
         for sequence in self.events.stored_before() {
-            let lane = self.events.remove(sequence).and_then(|event| event.lane_sent());
-            self.released.extend(self.key_order.answered(lane));
-            self.released.extend(self.warmup.answered(sequence, None));
+            self.events.remove(sequence);
             self.reports.push(SinkReport::Confirmed(sequence));
         }
     }

@@ -7,6 +7,9 @@ use std::rc::Rc;
 use super::super::port::ProducerAnswers;
 use super::*;
 
+#[path = "publish_answers_tests.rs"]
+mod answers;
+
 const RULES: &str = "a record broke a rule of the broker";
 
 /// The orders that the producers of a test have got, and the answers that they are to give.
@@ -25,6 +28,9 @@ struct Cluster {
     metadata_requests: usize,
     brokers_named: usize,
     limits_asked: Vec<String>,
+    purged: Vec<ProducerKind>,
+    /// The times until which producers were allowed to connect, and whether they were idle.
+    connects: Vec<(ProducerKind, Instant, bool)>,
 }
 
 type Shared = Rc<RefCell<Cluster>>;
@@ -88,7 +94,13 @@ impl ProducerPort for Producer {
         })
     }
 
-    fn purge(&mut self) {}
+    fn connect_until(&mut self, until: Instant, is_idle: bool) {
+        self.cluster.borrow_mut().connects.push((self.kind, until, is_idle));
+    }
+
+    fn purge(&mut self) {
+        self.cluster.borrow_mut().purged.push(self.kind);
+    }
 
     fn partition_of(&mut self, _: TopicId, key: &[u8], count: i32) -> i32 {
         i32::from(key[0]) % count
@@ -164,6 +176,10 @@ impl World {
         publish(&mut self.sink, sequence, topic, key).unwrap();
     }
 
+    fn publish_alone(&mut self, sequence: Sequence, key: &str) {
+        event("orders", key, |event| self.sink.publish_alone(sequence, event)).unwrap();
+    }
+
     fn poll(&mut self) -> Vec<SinkReport> {
         let mut reports = Vec::new();
         self.sink.poll(self.now, Duration::ZERO, &mut reports);
@@ -187,7 +203,7 @@ impl World {
         match code {
             None => answers.confirmed.push((sequence, partition)),
             Some(code) => {
-                let record = Record { partition: None, ..record };
+                let record = Record { partition: None, commit_unix_us: 0, ..record };
                 answers.failed.push((sequence, code, record));
             }
         }
@@ -270,6 +286,14 @@ fn a_batch_that_is_too_large_blames_no_event_and_the_next_batches_are_smaller() 
     let cluster = world.cluster.borrow();
     assert!(cluster.opened[1].1 < before, "{:?}", cluster.opened);
     assert_eq!(cluster.limits_asked, ["orders"]);
+    drop(cluster);
+    // WHEN the cluster names the limit THEN that holds
+    world.cluster.borrow_mut().normal.record_limits.push(("orders".to_owned(), 100));
+    world.poll();
+    world.rebuild();
+    assert_eq!(world.cluster.borrow().opened[2].1, 100);
+    let has_room = |topic| event(topic, "a", |event| world.sink.has_room_for(event));
+    assert_eq!(["orders", "others"].map(has_room), [false, true]);
 }
 
 #[test]
@@ -288,7 +312,7 @@ fn a_sink_that_has_broken_waits_for_the_last_answers_and_not_for_ever() {
 #[test]
 fn a_sink_that_has_broken_waits_for_the_isolated_producer_too() {
     let mut world = World::warm();
-    event("orders", "b", |event| world.sink.publish_alone(3, event)).unwrap();
+    world.publish_alone(3, "b");
     world.publish(4, "orders", "a");
     world.poll();
     world.refuse_batch(&[4], Code::InvalidRecord);
@@ -334,6 +358,7 @@ fn an_event_before_a_confirmed_one_of_its_key_is_stored_although_its_answer_is_o
     let (mut world, mut reports) = (sent(), Vec::new());
     world.sink.withdraw(world.now, &mut reports);
     assert_eq!(reports, [SinkReport::Confirmed(3)]);
+    assert_eq!(world.cluster.borrow().purged, [ProducerKind::Normal]);
 }
 
 #[test]
@@ -443,6 +468,9 @@ fn a_missing_topic_is_asked_for_now_and_then_and_its_key_waits() {
     world.publish(5, "orders", "a");
     world.poll();
     assert!(world.taken(ProducerKind::Normal).is_empty());
+    // AND other keys do not
+    world.publish(6, "orders", "c");
+    assert_eq!(world.taken(ProducerKind::Normal), [6]);
     // WHEN it exists THEN the retry is sent
     world.cluster.borrow_mut().refused.clear();
     world.sink.retry(3);
@@ -488,7 +516,7 @@ fn an_event_for_a_missing_topic_or_partition_is_held_while_an_answer_may_come() 
 #[test]
 fn an_unreachable_cluster_is_asked_now_and_then_and_an_unused_producer_is_closed() {
     let mut world = World::warm();
-    event("orders", "a", |event| world.sink.publish_alone(3, event)).unwrap();
+    world.publish_alone(3, "a");
     world.poll();
     world.confirm(3);
     world.poll();
@@ -514,7 +542,13 @@ fn an_unreachable_cluster_is_asked_now_and_then_and_an_unused_producer_is_closed
     world.confirm(5);
     world.poll();
     // THEN the isolated producer is opened anew for the next
-    event("orders", "a", |event| world.sink.publish_alone(4, event)).unwrap();
+    world.publish_alone(4, "a");
+    world.poll();
+    assert_eq!(world.cluster.borrow().opened.len(), opened + 1);
+    // AND kept for the one after that
+    world.confirm(4);
+    world.poll();
+    world.publish_alone(6, "a");
     world.poll();
     assert_eq!(world.cluster.borrow().opened.len(), opened + 1);
 }

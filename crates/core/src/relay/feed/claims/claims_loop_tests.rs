@@ -1,184 +1,27 @@
 //! The loop over a feed of claimed rows: workers and sink in memory, and a clock that goes on only while
 //! somebody waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard};
 
 use super::tests::{Fixture, Table, fixture_of, tuple};
 use super::*;
-use crate::base::event::{Outbound, Position};
-use crate::base::random::Random;
-use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::base::event::Position;
+use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::delivery::settings::OnDeadLetter;
-use crate::metrics::{Ignored, KnownFrom, Stage};
-use crate::outbox::settings::OutboxTable;
-use crate::relay::ports::{Clock, Counter, Gauge, Meters, PassMeter, Recorder};
+use crate::relay::failure_policy::tests::failure as refusal;
+use crate::relay::ports::Clock;
 use crate::relay::state_file::StateFile;
 use crate::relay::state_file::header::IN_HAND;
-use crate::relay::stops::tests::Site;
+use crate::relay::surroundings::{Broker, Ticks, parts};
 use crate::relay::testing::MemoryFile;
-use crate::relay::{Parts, ReadBack, Relay};
-use crate::sink::driver::SinkFactory;
+use crate::relay::{Parts, Relay};
 use crate::sink::{Disposition, Failure, PublishError, SinkReport};
-use crate::source::settings::SourceSettings;
-use crate::testing::dead_letter_writer;
-use crate::trace::event_spans::EventSpans;
-
-pub(super) struct Ticks {
-    began: Instant,
-    passed_us: AtomicU64,
-}
-
-impl Ticks {
-    pub(super) fn since(began: Instant) -> Arc<Ticks> {
-        Arc::new(Ticks { began, passed_us: AtomicU64::new(0) })
-    }
-}
-
-impl Clock for Ticks {
-    fn now(&self) -> Moment {
-        let passed_us = self.passed_us.load(Ordering::Relaxed);
-        let instant = self.began + Duration::from_micros(passed_us);
-        Moment { instant, unix_us: passed_us as i64 }
-    }
-
-    fn sleep(&self, length: Duration) {
-        self.passed_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
-    }
-}
-
-/// Numbers and facts that nobody reads.
-struct Unread;
-
-impl Meters for Unread {
-    fn count(&self, _: Counter, _: u64) {}
-
-    fn set(&self, _: Gauge, _: u64) {}
-}
-
-impl PassMeter for Unread {
-    fn published(&mut self, _: i64, _: i64) {}
-
-    fn dead_lettered(&mut self) {}
-
-    fn known(&mut self, _: KnownFrom) {}
-
-    fn retried(&mut self) {}
-
-    fn ignored(&mut self, _: Ignored) {}
-
-    fn stage(&mut self, _: Stage, _: Duration) {}
-
-    fn flush(&mut self) {}
-}
-
-impl Recorder for Unread {
-    fn pass(&mut self, _: &Pass, _: Instant) {}
-
-    fn note(&mut self, _: &str) {}
-
-    fn server_lsn(&self) -> Lsn {
-        Lsn::ZERO
-    }
-}
-
-/// The surroundings of a loop that differ from test to test.
-pub(super) struct Surroundings {
-    pub(super) delivery: DeliverySettings,
-    pub(super) clock: Arc<Ticks>,
-    pub(super) sinks: SinkFactory,
-    pub(super) state_file: StateFile,
-    pub(super) tail_events: Option<Receiver<TailEvent>>,
-}
-
-pub(super) fn relay(feed: ClaimFeed, around: Surroundings) -> Relay<ClaimFeed> {
-    let outboxes = vec![OutboxTable::default()];
-    let parts = Parts {
-        source: SourceSettings { outboxes, ..SourceSettings::default() },
-        delivery: around.delivery,
-        read_back: ReadBack::default(),
-        sink_factory: around.sinks,
-        dead_letter_writer: dead_letter_writer(1024),
-        spans: EventSpans::default(),
-        tail_events: around.tail_events,
-        tail_requests: ReadRequests::default(),
-        stops: Arc::new(Site::new().stops(false, false, true)),
-        flags: Arc::default(),
-        state_file: around.state_file,
-        meters: Arc::new(Unread),
-        pass_meter: Box::new(Unread),
-        recorder: Box::new(Unread),
-        clock: around.clock,
-        random: Random::new(1),
-    };
-    Relay::new(parts, feed).unwrap()
-}
 
 /// A refusal of an event of the key `k`, which all rows of these tests have.
 pub(super) fn failure(disposition: Disposition) -> Failure {
-    Failure {
-        disposition,
-        known: true,
-        key: Some(Box::from(&b"k"[..])),
-        class: "kafka.no".to_owned(),
-        subject: String::new(),
-        reason: "no".to_owned(),
-        mend: String::new(),
-    }
-}
-
-#[derive(Default)]
-struct Broker {
-    /// The rows and dead letters that its sinks got, in order.
-    taken: Vec<String>,
-    /// How the next event is refused.
-    refusal: Option<PublishError>,
-    reports: Vec<SinkReport>,
-}
-
-struct HeldSink(Arc<Mutex<Broker>>);
-
-impl HeldSink {
-    fn held(&self) -> MutexGuard<'_, Broker> {
-        self.0.lock().unwrap()
-    }
-}
-
-impl Sink for HeldSink {
-    fn publish(&mut self, _: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        let mut broker = self.held();
-        if let Some(refusal) = broker.refusal.take() {
-            return Err(refusal);
-        }
-        broker.taken.push(event.id.to_owned());
-        Ok(())
-    }
-
-    fn publish_dead_letter(
-        &mut self,
-        _: Sequence,
-        dead_letter: &Outbound<'_>,
-    ) -> Result<(), PublishError> {
-        self.held().taken.push(format!("letter of {}", dead_letter.id));
-        Ok(())
-    }
-
-    fn poll(&mut self, _: Instant, _: Duration, reports: &mut Vec<SinkReport>) {
-        reports.append(&mut self.held().reports);
-    }
-
-    fn retry(&mut self, _: Sequence) {}
-
-    fn replace_with_dead_letter(
-        &mut self,
-        sequence: Sequence,
-        _: &DeadLetterWriter,
-        _: &DeadLetterCause,
-    ) {
-        self.held().taken.push(format!("letter in place of {sequence}"));
-    }
+    let refusal = refusal(disposition, "kafka.no");
+    Failure { known: true, key: Some(Box::from(&b"k"[..])), ..refusal }
 }
 
 struct Bench {
@@ -197,15 +40,10 @@ impl Bench {
         let Fixture { feed, table, lease, began } = fixture_of(delivery.clone());
         let (clock, broker) = (Ticks::since(began), Arc::<Mutex<Broker>>::default());
         let (letters, tail_events) = tail_event::channel();
-        let held = Arc::clone(&broker);
-        let around = Surroundings {
-            delivery,
-            clock: Arc::clone(&clock),
-            sinks: Box::new(move || Ok(Box::new(HeldSink(Arc::clone(&held))) as Box<dyn Sink>)),
-            state_file,
-            tail_events: Some(tail_events),
-        };
-        Bench { relay: relay(feed, around), table, lease, clock, broker, letters }
+        let parts = parts(&clock, &Arc::default(), Arc::clone(&broker));
+        let parts = Parts { delivery, state_file, tail_events: Some(tail_events), ..parts };
+        let relay = Relay::new(parts, feed).unwrap();
+        Bench { relay, table, lease, clock, broker, letters }
     }
 
     fn new(delivery: DeliverySettings) -> Bench {

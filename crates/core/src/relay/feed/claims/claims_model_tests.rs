@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
-use super::loop_tests::{Surroundings, Ticks, failure, relay};
+use super::loop_tests::failure;
 use super::tests::{plan, tuple};
 use super::*;
 use crate::base::event::Outbound;
@@ -15,8 +15,8 @@ use crate::base::random::Random;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::polling::batch::PolledRow;
 use crate::relay::ports::Clock;
-use crate::relay::state_file::StateFile;
-use crate::sink::driver::SinkFactory;
+use crate::relay::surroundings::{Ticks, parts};
+use crate::relay::{Parts, Relay};
 use crate::sink::{Disposition, PublishError, SinkReport};
 
 const RUNS: u64 = 300;
@@ -318,6 +318,7 @@ enum Stage {
     Refused,
 }
 
+#[derive(Clone)]
 struct Item {
     sequence: Sequence,
     at: usize,
@@ -327,6 +328,7 @@ struct Item {
 }
 
 /// A sink that sends the events of a key in order, and none of them behind one that was refused.
+#[derive(Clone)]
 struct LaneSink {
     world: Arc<Mutex<World>>,
     items: Vec<Item>,
@@ -454,15 +456,9 @@ fn live(world: &Arc<Mutex<World>>, steps: Option<usize>) {
         delivery: delivery.clone(),
         claimed_at_once: WORKERS * BATCH_MAX,
     });
-    let held = Arc::clone(world);
-    let sinks: SinkFactory = Box::new(move || {
-        let world = Arc::clone(&held);
-        let sink = LaneSink { world, items: Vec::new(), next: 0, until: began };
-        Ok(Box::new(sink) as Box<dyn Sink>)
-    });
-    let state_file = StateFile::default();
-    let around = Surroundings { delivery, clock, sinks, state_file, tail_events: None };
-    let mut relay = relay(feed, around);
+    let sink = LaneSink { world: Arc::clone(world), items: Vec::new(), next: 0, until: began };
+    let parts = Parts { delivery, ..parts(&clock, &Arc::default(), sink) };
+    let mut relay = Relay::new(parts, feed).unwrap();
     for step in 0.. {
         assert!(step < 5_000, "it stands still");
         it().pass_time(&lease);

@@ -2,53 +2,29 @@
 //! while somebody waits.
 
 use std::io::{self, ErrorKind};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use super::*;
-use crate::base::clock::Moment;
-use crate::base::event::Outbound;
-use crate::base::random::Random;
 use crate::base::readiness::Readiness;
 use crate::dead_letter::tail_event::ReadRequests;
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::delivery::settings::DeliverySettings;
-use crate::metrics::{Ignored, KnownFrom};
-use crate::outbox::settings::{Columns, Messages, OutboxTable, Route};
+use crate::outbox::settings::{Columns, Messages, Route};
 use crate::pgoutput::encoder::Encoder;
+use crate::relay::Relay;
 use crate::relay::control::{
     ConfirmedPosition, Mover, Seen, SystemTimeline, Walsender, WalsenderAnswer,
 };
-use crate::relay::ports::{Gauge, PassMeter, Recorder, WalsenderLink};
+use crate::relay::ports::WalsenderLink;
 use crate::relay::state_file::StateFile;
 use crate::relay::stops::tests::Site;
-use crate::relay::testing::{BROKER, LinkEnd, link, walsender};
-use crate::relay::{ReadBack, Relay};
-use crate::sink::{PublishError, SinkReport};
+use crate::relay::surroundings::{Broker, Facts, Ticks, parts};
+use crate::relay::testing::{LinkEnd, link, walsender};
+use crate::sink::SinkReport;
 use crate::source::catalog::Catalog;
 use crate::source::server::{ServerRun, ServerStart};
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 use crate::source::stream::{SentBytes, Wire};
 use crate::source::walsender::Activity;
-use crate::testing::{dead_letter_writer, lsn};
-use crate::trace::event_spans::EventSpans;
-
-pub(super) struct Ticks {
-    began: Instant,
-    passed_us: AtomicU64,
-}
-
-impl Clock for Ticks {
-    fn now(&self) -> Moment {
-        let passed_us = self.passed_us.load(Ordering::Relaxed);
-        let instant = self.began + Duration::from_micros(passed_us);
-        Moment { instant, unix_us: 5_000_000 + passed_us as i64 }
-    }
-
-    fn sleep(&self, length: Duration) {
-        self.passed_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
-    }
-}
+use crate::testing::lsn;
 
 /// A session as the server has it.
 #[derive(Default)]
@@ -156,92 +132,6 @@ impl Database for Arc<Mutex<Ends>> {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Broker {
-    /// The ids of the events that its sinks got, in order.
-    pub(super) taken: Vec<String>,
-    /// How the next event is refused.
-    pub(super) refusal: Option<PublishError>,
-    pub(super) reports: Vec<SinkReport>,
-    pub(super) withdrawals: u32,
-    pub(super) is_another: bool,
-}
-
-impl Sink for Arc<Mutex<Broker>> {
-    fn publish(&mut self, _: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        let mut broker = self.lock().unwrap();
-        if let Some(refusal) = broker.refusal.take() {
-            return Err(refusal);
-        }
-        broker.taken.push(event.id.to_owned());
-        Ok(())
-    }
-
-    fn poll(&mut self, _: Instant, _: Duration, reports: &mut Vec<SinkReport>) {
-        reports.append(&mut self.lock().unwrap().reports);
-    }
-
-    fn withdraw(&mut self, _: Instant, _: &mut Vec<SinkReport>) {
-        self.lock().unwrap().withdrawals += 1;
-    }
-
-    fn broker(&mut self) -> u64 {
-        BROKER + u64::from(self.lock().unwrap().is_another)
-    }
-
-    fn retry(&mut self, _: Sequence) {}
-
-    fn replace_with_dead_letter(&mut self, _: Sequence, _: &DeadLetterWriter, _: &DeadLetterCause) {
-    }
-}
-
-/// The numbers and facts that the loop shows.
-#[derive(Default)]
-pub(super) struct Facts {
-    pub(super) notes: Vec<String>,
-    pub(super) stages: Vec<Stage>,
-    pub(super) reconnects: u64,
-    pub(super) server_lsn: Lsn,
-}
-
-impl Meters for Arc<Mutex<Facts>> {
-    fn count(&self, counter: Counter, by: u64) {
-        self.lock().unwrap().reconnects += if counter == Counter::Reconnect { by } else { 0 };
-    }
-
-    fn set(&self, _: Gauge, _: u64) {}
-}
-
-impl PassMeter for Arc<Mutex<Facts>> {
-    fn published(&mut self, _: i64, _: i64) {}
-
-    fn dead_lettered(&mut self) {}
-
-    fn known(&mut self, _: KnownFrom) {}
-
-    fn retried(&mut self) {}
-
-    fn ignored(&mut self, _: Ignored) {}
-
-    fn stage(&mut self, stage: Stage, _: Duration) {
-        self.lock().unwrap().stages.push(stage);
-    }
-
-    fn flush(&mut self) {}
-}
-
-impl Recorder for Arc<Mutex<Facts>> {
-    fn pass(&mut self, _: &Pass, _: Instant) {}
-
-    fn note(&mut self, sentence: &str) {
-        self.lock().unwrap().notes.push(sentence.to_owned());
-    }
-
-    fn server_lsn(&self) -> Lsn {
-        self.lock().unwrap().server_lsn
-    }
-}
-
 fn packet(tag: u8, body: &[u8]) -> Vec<u8> {
     Encoder::tag(tag).u32(body.len() as u32 + 4).bytes(body).0
 }
@@ -309,32 +199,15 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn with(state_file: StateFile, stops: &Arc<StandingStops>) -> Bench {
-        let began = Instant::now();
-        let clock = Arc::new(Ticks { began, passed_us: AtomicU64::new(0) });
+        let clock = Ticks::since(Instant::now());
         let (facts, broker) = (Arc::<Mutex<Facts>>::default(), Arc::<Mutex<Broker>>::default());
-        let (ends, held) = (Arc::<Mutex<Ends>>::default(), Arc::clone(&broker));
-        let (letters, flags) = (ReadRequests::default(), Arc::<StopFlags>::default());
-        let (columns, route) = (Columns::default(), Route::default());
-        let messages = Some(Messages { prefix: "outbox".to_owned(), columns, route });
-        let outboxes = vec![OutboxTable::default()];
-        let parts = Parts {
-            source: SourceSettings { outboxes, messages, ..SourceSettings::default() },
-            delivery: DeliverySettings::default(),
-            read_back: ReadBack::default(),
-            sink_factory: Box::new(move || Ok(Box::new(Arc::clone(&held)) as Box<dyn Sink>)),
-            dead_letter_writer: dead_letter_writer(1024),
-            spans: EventSpans::default(),
-            tail_events: None,
-            tail_requests: letters.clone(),
-            stops: Arc::clone(stops),
-            flags: Arc::clone(&flags),
-            state_file,
-            meters: Arc::new(Arc::clone(&facts)),
-            pass_meter: Box::new(Arc::clone(&facts)),
-            recorder: Box::new(Arc::clone(&facts)),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            random: Random::new(1),
-        };
+        let (ends, columns, route) =
+            (Arc::<Mutex<Ends>>::default(), Columns::default(), Route::default());
+        let mut parts = parts(&clock, &facts, Arc::clone(&broker));
+        parts.source.messages = Some(Messages { prefix: "outbox".to_owned(), columns, route });
+        parts.stops = Arc::clone(stops);
+        parts.state_file = state_file;
+        let (letters, flags) = (parts.tail_requests.clone(), Arc::clone(&parts.flags));
         let (database, sightings) = (Box::new(Arc::clone(&ends)), Arc::<Sightings>::default());
         let feed =
             SlotFeed::new(database, Arc::clone(&sightings), Signature::drawn(0), &parts).unwrap();

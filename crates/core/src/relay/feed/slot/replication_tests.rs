@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -9,16 +10,15 @@ use crate::delivery::flight::{Attempts, FlightState};
 use crate::delivery::known::Fingerprint;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::OnDeadLetter;
-use crate::metrics::Stage;
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Route};
 use crate::pgoutput::encoder::{Encoder, Form, insert};
 use crate::pgoutput::relation::Column;
 use crate::relay::failure_policy::tests::policy_with;
-use crate::relay::ports::PassMeter;
 use crate::relay::read_back::tests::started;
 use crate::relay::read_back::{FoundRecords, ReadBack, ReadRequest};
 use crate::relay::state_file::StateFile;
 use crate::relay::state_file::marks::SlotSession;
+use crate::relay::surroundings::Facts;
 use crate::relay::testing::MemoryFile;
 use crate::sink::{PublishError, Sink, SinkReport};
 use crate::source::server::ServerError;
@@ -62,39 +62,13 @@ impl Sink for Taken {
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    known: Vec<KnownFrom>,
-    ignored: Vec<Ignored>,
-}
-
-impl PassMeter for Counts {
-    fn published(&mut self, _: i64, _: i64) {}
-
-    fn dead_lettered(&mut self) {}
-
-    fn known(&mut self, from: KnownFrom) {
-        self.known.push(from);
-    }
-
-    fn retried(&mut self) {}
-
-    fn ignored(&mut self, why: Ignored) {
-        self.ignored.push(why);
-    }
-
-    fn stage(&mut self, _: Stage, _: Duration) {}
-
-    fn flush(&mut self) {}
-}
-
 /// A relay that reads a slot with an outbox table and messages.
 struct Scene {
     replication: Replication,
     admitter: Admitter,
     policy: FailurePolicy,
     sink: Taken,
-    meter: Counts,
+    meter: Arc<Mutex<Facts>>,
 }
 
 fn scene(state_file: StateFile, on_dead_letter: OnDeadLetter) -> Scene {
@@ -112,7 +86,7 @@ fn scene(state_file: StateFile, on_dead_letter: OnDeadLetter) -> Scene {
         SlotSession { confirmed: lsn(50), run: Some(1), peer_seen: true, unix_us: DAY_US };
     admitter.take_over(("1", 1), "slot", 0, session);
     let (policy, _) = policy_with(on_dead_letter, false);
-    Scene { replication, admitter, policy, sink: Taken::default(), meter: Counts::default() }
+    Scene { replication, admitter, policy, sink: Taken::default(), meter: Arc::default() }
 }
 
 /// A process without a state file.
@@ -407,7 +381,7 @@ fn a_known_event_keeps_its_place_between_others_and_is_not_marked_again() {
     let mut scene = next(&left_by_first(&events, 1));
     scene.transaction(100, &events);
     assert_eq!(scene.sink.ids, ["e1", "e3"]);
-    assert_eq!(scene.meter.known, [KnownFrom::StateFile]);
+    assert_eq!(scene.meter.lock().unwrap().known, [KnownFrom::StateFile]);
     assert!(!scene.admitter.state_file.marks.has_unwritten());
     // WHEN all of it is received once more for a new sink
     scene.rewind();
@@ -438,7 +412,7 @@ fn an_event_that_only_its_topic_holds_is_marked_for_a_process_that_does_not_read
     assert!(!scene.admitter.earlier.topics.is_reading());
     assert_eq!(scene.event("e1"), Ok(PacketOutcome::Done));
     assert!(scene.sink.ids.is_empty());
-    assert_eq!(scene.meter.known, [KnownFrom::Topic]);
+    assert_eq!(scene.meter.lock().unwrap().known, [KnownFrom::Topic]);
     assert!(scene.admitter.state_file.marks.has_unwritten());
 }
 
@@ -526,7 +500,7 @@ fn changes_that_are_no_events_are_counted_by_their_kinds() {
     }
     assert_eq!(scene.row(8), Ok(PacketOutcome::Done));
     let counted = [Update, Delete, Truncate, OtherTable, OtherMessage, OtherTable];
-    assert_eq!(scene.meter.ignored, counted);
+    assert_eq!(scene.meter.lock().unwrap().ignored, counted);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::bench::{Bench, begin, commit, event, keepalive, ms, server_error, tab
 use super::*;
 use crate::base::event::Position;
 use crate::relay::Relay;
+use crate::relay::failure_policy::tests::failure;
 use crate::relay::state_file::StateFile;
 use crate::relay::state_file::header::{PEER_SEEN, REPORTS_MADE};
 use crate::relay::testing::MemoryFile;
@@ -28,7 +29,7 @@ fn one_session_is_requested_at_the_start_and_another_one_when_that_has_ended() {
     bench.lose();
     let request = bench.requested().unwrap();
     assert_eq!((request.at_once, request.confirmed), (false, lsn(2081)));
-    assert_eq!(bench.facts().reconnects, 1);
+    assert_eq!(bench.facts().counts, [(Counter::Reconnect, 1)]);
     bench.round();
     assert!(bench.requested().is_none());
 }
@@ -86,15 +87,7 @@ fn a_sink_that_takes_nothing_is_named_and_the_stream_is_not_waited_for_meanwhile
 #[test]
 fn a_sink_that_refuses_every_event_is_dropped_and_the_next_one_reads_the_slot_again() {
     let mut bench = Bench::streaming();
-    let failure = Failure {
-        disposition: Disposition::Outage,
-        known: true,
-        key: None,
-        class: "kafka.no".to_owned(),
-        subject: String::new(),
-        reason: "no".to_owned(),
-        mend: String::new(),
-    };
+    let failure = Failure { known: true, key: None, ..failure(Disposition::Outage, "kafka.no") };
     bench.broker().refusal = Some(PublishError::Failed(failure));
     bench.send(&transaction(3072, &["b"]));
     bench.round();
