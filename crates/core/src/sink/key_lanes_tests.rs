@@ -204,6 +204,19 @@ fn an_older_event_that_comes_back_goes_first() {
     assert_eq!(send_all(&mut lanes), [3]);
     lanes.confirmed(3);
     assert_eq!(send_all(&mut lanes), [5]);
+    // WHEN one comes back and is parked THEN what is in flight behind it is not refused with it
+    lanes.add(4, item(&hasher, "4", Some("a"), 10));
+    assert_eq!(send_all(&mut lanes), [4]);
+    lanes.refused(4);
+    assert!(lanes.refuse_behind(4).is_empty());
+    // WHEN that is refused THEN it waits for an order, whatever comes of the one before it
+    lanes.refused(5);
+    lanes.retry(4);
+    assert_eq!(send_all(&mut lanes), [4]);
+    lanes.confirmed(4);
+    assert!(send_all(&mut lanes).is_empty());
+    lanes.retry(5);
+    assert_eq!(send_all(&mut lanes), [5]);
 }
 
 #[test]
@@ -238,7 +251,22 @@ fn a_lane_is_given_up_when_the_last_of_it_in_trouble_is_confirmed() {
     assert!(leave(&mut lanes).is_empty());
     lanes.connection_lost(false);
     assert_eq!(leave(&mut lanes), [3, 4]);
-    assert!(lanes.is_empty() && lanes.lanes.is_empty() && lanes.peek().is_none());
+    assert!(lanes.is_empty() && lanes.lanes.is_empty() && lanes.is_idle());
+}
+
+#[test]
+fn a_lane_is_kept_while_one_of_it_is_refused() {
+    let (key, lane) = (Some("a"), KeyHasher::new(7).lane(b"a"));
+    let mut lanes = lanes(&[("0", key), ("1", key), ("2", key)]);
+    assert_eq!(send_all(&mut lanes), [0]);
+    lanes.refused(0);
+    assert!(lanes.take_recovered(lane).is_empty());
+    // WHEN it is confirmed after all THEN those behind it, which were refused with it, are kept
+    assert_eq!(lanes.refuse_behind(0), [1, 2]);
+    lanes.retry(0);
+    assert_eq!(send_all(&mut lanes), [0]);
+    lanes.confirmed(0);
+    assert!(lanes.take_recovered(lane).is_empty());
 }
 
 proptest! {

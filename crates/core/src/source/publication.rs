@@ -288,3 +288,7 @@ pub fn add_order_sql(table: &TableFacts, outbox: &OutboxTable) -> Option<String>
     let name = quote_table(&table.schema, &table.name);
     Some(format!("ALTER TABLE {name} ADD COLUMN {} {ORDER_DEFINITION};", quote_ident(order)))
 }
+
+#[cfg(test)]
+#[path = "publication_tests.rs"]
+mod tests;

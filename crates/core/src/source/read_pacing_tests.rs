@@ -29,5 +29,9 @@ fn moderate_traffic_gets_short_pauses_until_it_slows_down() {
         assert_eq!(pace.after_read(ms(11), 2_000), Some(pause));
     }
     assert_eq!(pace.after_read(ms(11), 0), None, "nothing came: wait for the socket");
-    assert_eq!(pace.after_read(ms(25), 2_000), None, "slow again");
+    assert_eq!(pace.after_read(ms(1_000), 2_000), None, "slow again");
+    for n in 1_001..1_010 {
+        assert_eq!(pace.after_read(ms(n), 2_000), None, "not judged yet");
+    }
+    assert_eq!(pace.after_read(ms(1_010), 2_000), Some(MODERATE_PAUSE_MAX));
 }

@@ -31,11 +31,12 @@ fn a_refusal_says_whose_rule_it_is() {
     assert!(default.judge(AuthMethod::Md5, true).unwrap_err().in_clear);
     let scram = RequireAuth::parse("scram-sha-256").ok().unwrap();
     assert!(!scram.judge(AuthMethod::Md5, true).unwrap_err().in_clear);
+    assert_eq!(ALL.map(AuthMethod::word), ["none", "password", "md5", "scram-sha-256"]);
 }
 
 #[test]
 fn lists_are_refused_as_libpq_refuses_them() {
-    for bad in ["passwort", "password,!md5", "md5,md5", "password,", "PASSWORD", "!!md5"] {
+    for bad in ["passwort", "password,!md5", "md5,password,md5", "password,", "PASSWORD", "!!md5"] {
         assert!(RequireAuth::parse(bad).is_err(), "{bad}");
     }
 }

@@ -170,3 +170,7 @@ impl fmt::Display for ServerError {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -56,3 +56,7 @@ pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
     let lines: Vec<String> = columns.iter().map(line).collect();
     Ok(format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);", lines.join(",\n")))
 }
+
+#[cfg(test)]
+#[path = "shipped_table_tests.rs"]
+mod tests;

@@ -110,3 +110,7 @@ impl Sightings {
         locked(&self.0)
     }
 }
+
+#[cfg(test)]
+#[path = "sightings_tests.rs"]
+mod tests;

@@ -203,3 +203,13 @@ fn a_destination_has_one_message_in_flight_on_channels_of_others() {
     while ["a", "b", "c", "owner"].map(|it| fixture.confirm(it)).iter().sum::<usize>() > 0 {}
     assert!(fixture.sent.is_empty() && fixture.channels.waiting.is_empty());
 }
+
+#[test]
+fn a_channel_that_is_full_is_given_to_no_other_destination() {
+    let mut fixture = Fixture::with_channels(1);
+    fixture.publish("a");
+    assert_eq!(fixture.confirm("a"), 1);
+    assert_eq!(fixture.fill("a"), SPAN_MAX as usize);
+    // GIVEN that it has answered just now
+    assert_eq!(fixture.publish("b"), None);
+}

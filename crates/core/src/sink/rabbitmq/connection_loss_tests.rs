@@ -113,3 +113,12 @@ fn a_command_holds_each_name_as_one_word_that_the_shell_leaves_alone() {
     let missing = refused(NOT_ALLOWED, "NOT_ALLOWED - vhost not found");
     assert!(missing.starts_with("rabbitmqctl add_vhost 'v$(id)'; "), "{missing}");
 }
+
+#[test]
+fn each_close_has_its_own_cause() {
+    let loss = ConnectionLoss::refused;
+    let (large, bad) = (loss(406, "larger than configured"), loss(406, "invalid expiration"));
+    assert!(large.is_over_size() && !bad.is_over_size());
+    assert!(!loss(541, "a queue is larger than the node can hold").is_over_size());
+    assert!(loss(320, "CONNECTION_FORCED").is_forced() && !bad.is_forced());
+}

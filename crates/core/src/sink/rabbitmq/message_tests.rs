@@ -91,6 +91,11 @@ fn an_event_has_room_for_headers_that_fit_into_a_frame() {
         has_room_for(&event, &limits())
     });
     assert!((1..200).contains(&fitting.count()));
+    // AND id, type and content type take room as well
+    let plain = Outbound { id: "i", event_type: None, content_type: None, ..event() };
+    let named =
+        Outbound { id: "i-23", event_type: Some("type"), content_type: Some("text/csv"), ..plain };
+    assert_eq!(properties_bytes(&named), properties_bytes(&plain) + 3 + 4 + 8);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::rc::Rc;
+
 use super::*;
 use crate::sink::rabbitmq::answer::Answer;
 use crate::sink::rabbitmq::connection_loss::{AmqpAddress, ConnectionLoss};
@@ -81,4 +83,33 @@ fn a_poll_waits_until_there_is_a_report_or_something_to_do() {
     sink.port().waited.clear();
     sink.poll(later, Duration::ZERO, &mut Vec::new());
     assert_eq!(sink.port().waited, []);
+}
+
+#[test]
+fn the_frame_of_a_connection_bounds_what_is_carried() {
+    let (mut sink, now) = (sink(NotedPort::default()), Instant::now());
+    let value = vec![b'h'; 20_000];
+    let headers: &[(&str, &[u8])] = &[("large", &value)];
+    let small = Outbound { id: "1", ..Outbound::default() };
+    let large = Outbound { headers, ..small };
+    assert!(sink.has_room_for(&large));
+    sink.poll(now, Duration::ZERO, &mut Vec::new());
+    sink.port().events.push_back(connected(&[1], 1));
+    sink.poll(now, Duration::ZERO, &mut Vec::new());
+    assert!(sink.has_room_for(&small) && !sink.has_room_for(&large));
+    // AND each poll writes
+    assert_eq!(sink.port().flushes, 2);
+}
+
+#[test]
+fn only_a_connection_with_nothing_unconfirmed_is_closed_in_good_order() {
+    for has_event in [false, true] {
+        let mut sink = sink(NotedPort::default());
+        let is_closed = Rc::clone(&sink.port().is_closed);
+        if has_event {
+            sink.publish(1, &Outbound { id: "1", ..Outbound::default() }).unwrap();
+        }
+        drop(sink);
+        assert_eq!(is_closed.get(), !has_event);
+    }
 }

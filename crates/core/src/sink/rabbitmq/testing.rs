@@ -1,7 +1,9 @@
 //! A message for unit tests that are about where it goes, and not about what it holds; and a port that
 //! notes what it is asked for.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
@@ -17,7 +19,7 @@ pub(super) fn empty_message(exchange: &str, routing_key: &str, id: &str) -> Amqp
 /// Makes the event of a login at broker 9.
 pub(super) fn connected(channels: &[u16], channels_max: usize) -> AmqpEvent {
     let channels = channels.to_vec();
-    let (broker, host, frame_bytes) = (9, 0, 32_768);
+    let (broker, host, frame_bytes) = (9, 0, 16_384);
     AmqpEvent::Connected(ConnectionFacts { broker, host, frame_bytes, channels, channels_max })
 }
 
@@ -40,6 +42,9 @@ pub(super) struct NotedPort {
     /// The time of a port that waits, and how long it has waited.
     pub(super) now: Option<Instant>,
     pub(super) waited: Vec<Duration>,
+    pub(super) flushes: usize,
+    /// The connection was ended in good order.
+    pub(super) is_closed: Rc<Cell<bool>>,
 }
 
 impl AmqpPort for NotedPort {
@@ -71,6 +76,14 @@ impl AmqpPort for NotedPort {
 
     fn publish_until(&mut self, until: Instant) {
         self.until = Some(until);
+    }
+
+    fn flush(&mut self, _now: Instant) {
+        self.flushes += 1;
+    }
+
+    fn close(&mut self) {
+        self.is_closed.set(true);
     }
 
     fn wait(&mut self, patience: Duration) -> Option<Instant> {

@@ -170,7 +170,7 @@ pub(super) fn table(name: &str, type_oid: u32) -> Vec<u8> {
     let type_of = |column: &str| if column == "type" { type_oid } else { 25 };
     wal(&columns
         .iter()
-        .fold(table, |table, column| table.u8(0).cstr(column).u32(type_of(*column)).u32(u32::MAX)))
+        .fold(table, |table, column| table.u8(0).cstr(column).u32(type_of(column)).u32(u32::MAX)))
 }
 
 /// A transaction of events with these ids.

@@ -126,6 +126,9 @@ fn keepalive(wal_end: u64, reply_requested: bool) -> Packet<'static> {
     Packet::Frame(Frame::Keepalive { wal_end: lsn(wal_end), reply_requested })
 }
 
+/// Lets something happen to what the relay knows.
+type Act = fn(&mut Scene);
+
 impl Scene {
     fn admit<T>(&mut self, then: impl FnOnce(&mut Replication, &mut Admission<'_>) -> T) -> T {
         let Scene { replication, admitter, policy, sink, meter } = self;
@@ -299,7 +302,7 @@ fn a_table_like_an_outbox_is_looked_up_unless_the_catalog_was_read_for_it_or_beh
 #[test]
 fn a_table_that_has_become_an_outbox_takes_no_place_of_an_event_of_what_is_remembered() {
     let remembered = PacketOutcome::Stopped(IntakeStop::OtherEvent);
-    let cases: [(fn(&mut Scene), PacketOutcome); 3] = [
+    let cases: [(Act, PacketOutcome); 3] = [
         (|_| {}, remembered),
         (Scene::take_over, PacketOutcome::Done),
         (Scene::forget, PacketOutcome::Done),
@@ -325,7 +328,7 @@ fn a_table_that_has_become_an_outbox_takes_no_place_of_an_event_of_what_is_remem
 
 #[test]
 fn what_earlier_processes_knew_is_forgotten_behind_a_peer_and_on_another_timeline() {
-    let cases: [(fn(&mut Scene), bool); 2] = [(Scene::take_over, false), (Scene::forget, true)];
+    let cases: [(Act, bool); 2] = [(Scene::take_over, false), (Scene::forget, true)];
     for (forget, is_other_timeline) in cases {
         // GIVEN a marked event, and a claim about its transaction
         let mut scene = next(&left_by_first(&["e1"], 0));

@@ -147,6 +147,59 @@ fn a_broker_that_is_away_is_tried_again_and_reported_once() {
     assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
     fixture.pass(RECONNECT_CAP);
     assert_eq!(fixture.port.connects.last(), Some(&1));
+    fixture.handle(away());
+    assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
+}
+
+#[test]
+fn all_that_was_in_flight_on_a_lost_connection_is_sent_again_at_once() {
+    let mut fixture = Fixture::connected();
+    for sequence in (1..20).step_by(2) {
+        fixture.publish(&[sequence, sequence + 1]);
+        fixture.sent();
+        fixture.lose("reset");
+        assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
+        fixture.connect_again();
+        assert_eq!(fixture.sent(), [sequence, sequence + 1].map(|it| it.to_string()));
+        fixture.confirm(1);
+        fixture.confirm(2);
+    }
+    assert_eq!(fixture.publisher.channels_max, CHANNELS_MAX);
+}
+
+#[test]
+fn answers_behind_a_close_count_no_more() {
+    let confirm = |tag| {
+        let confirm = Answer::Confirm { tag, multiple: false, acked: true };
+        AmqpEvent::Answers(vec![(CHANNEL, confirm)])
+    };
+    // GIVEN a close, or an answer that makes no sense, while one of two events is written
+    for end in [AmqpEvent::Closed(ConnectionLoss::of("reset")), confirm(9)] {
+        let mut fixture = Fixture::connected();
+        fixture.publish(&[1]);
+        fixture.port.is_full = true;
+        fixture.publish(&[2]);
+        fixture.sent();
+        for event in [end, confirm(2), AmqpEvent::Written(1)] {
+            fixture.publisher.handle(event, fixture.now);
+        }
+        assert_eq!(fixture.publisher.reports(), []);
+        fixture.advance();
+        fixture.port.is_full = false;
+        fixture.connect_again();
+        assert_eq!(fixture.sent(), ["1", "2"]);
+    }
+}
+
+#[test]
+fn a_broker_that_can_never_take_a_message_stops_the_relay() {
+    let loss = ConnectionLoss::refused(540, "NOT_IMPLEMENTED");
+    let mut fixture = Fixture::connected();
+    fixture.handle(AmqpEvent::Closed(loss.clone()));
+    assert!(matches!(&fixture.publisher.reports()[..], [SinkReport::Unable(_), ..]));
+    fixture.pass(RECONNECT_CAP);
+    fixture.handle(AmqpEvent::ConnectFailed(loss));
+    assert!(matches!(&fixture.publisher.reports()[..], [SinkReport::Unable(_), ..]));
 }
 
 #[test]
@@ -250,6 +303,35 @@ fn a_limit_that_the_broker_names_is_kept_and_the_others_are_sent_again() {
 }
 
 #[test]
+fn of_a_dead_letter_that_is_too_large_less_is_sent() {
+    const UNKNOWN: &str = "PRECONDITION_FAILED - the message is larger than allowed";
+    let known = TOO_LARGE.replace("200", "10000");
+    let value = vec![7_u8; 20_000];
+    let letter = empty_message("e", "k", "1").with_outbound(|event| {
+        let letter = Outbound { value: Some(&value), ..*event };
+        AmqpMessage::dead_letter(&letter, &Limits::default(), None)
+    });
+    let mut fixture = Fixture::connected();
+    fixture.publisher.publish(1, letter.unwrap());
+    fixture.publish(&[2]);
+    fixture.sent();
+    let body_bytes = |it: &Fixture| it.publisher.unconfirmed.item(1).unwrap().body().len();
+    // WHEN the broker names its limit THEN the letter is cut to it
+    assert_eq!(failed(&fixture.close(406, &known)), []);
+    fixture.connect_again();
+    assert_eq!((fixture.sent().len(), body_bytes(&fixture)), (2, 10_000));
+    // WHEN it names none THEN half of the one over which it has closed is sent
+    assert_eq!(failed(&fixture.close(406, UNKNOWN)), []);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1"]);
+    assert_eq!(failed(&fixture.close(406, UNKNOWN)), []);
+    fixture.connect_again();
+    assert_eq!((fixture.sent(), body_bytes(&fixture)), (vec!["2".to_owned()], 5_000));
+    fixture.confirm(1);
+    assert_eq!(fixture.sent(), ["1"]);
+}
+
+#[test]
 fn of_several_reasons_of_a_loss_that_with_a_code_counts() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
@@ -276,10 +358,11 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
     assert_eq!(fixture.port.opened, 1);
     fixture.advance();
     assert_eq!(fixture.port.opened, 1);
-    fixture.handle(AmqpEvent::ChannelOpened(2));
-    let other = empty_message("e", "other", "1");
-    fixture.publisher.publish(1, other);
+    // GIVEN an event that waits for a channel
+    fixture.publisher.publish(1, empty_message("e", "other", "1"));
     fixture.advance();
+    assert_eq!(fixture.port.sent.len(), 1);
+    fixture.handle(AmqpEvent::ChannelOpened(2));
     assert_eq!(fixture.port.sent.last(), Some(&(2, "1".to_owned())));
     // WHEN the broker refuses a channel THEN none is asked for any more
     assert_eq!(fixture.port.opened, 2);
@@ -298,6 +381,8 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
     // AND after a while twice as many are tried
     fixture.pass(CHANNELS_LIMITED_FOR);
     assert_eq!((fixture.publisher.channels_max, fixture.port.opened), (2, 3));
+    fixture.pass(SECOND);
+    assert_eq!(fixture.publisher.channels_max, 2);
 }
 
 #[test]
@@ -474,4 +559,17 @@ fn messages_flow_unless_the_broker_or_the_relay_forbids_it() {
     publisher.publish_until = None;
     publisher.set_blocked(true, until);
     assert!(!publisher.flows(began + 10 * SECOND));
+}
+
+#[test]
+fn an_event_is_not_unanswered_before_it_has_waited_for_long() {
+    let mut fixture = Fixture::connected();
+    fixture.pass(3 * SECOND);
+    fixture.publish(&[1]);
+    fixture.pass(SECOND);
+    assert_eq!(fixture.publisher.status().unanswered, None);
+    // WHEN nothing may be sent THEN the reason need not be its destination
+    fixture.publisher.publish_until(fixture.now);
+    fixture.pass(5 * SECOND);
+    assert_eq!(fixture.publisher.status().unanswered, None);
 }

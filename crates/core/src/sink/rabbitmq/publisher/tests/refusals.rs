@@ -15,6 +15,20 @@ fn answer_questions(fixture: &mut Fixture, existence: Existence) {
     }
 }
 
+/// Confirms a message on channel 2.
+fn confirm_on_second(fixture: &mut Fixture, tag: u64) {
+    let confirm = Answer::Confirm { tag, multiple: false, acked: true };
+    fixture.handle(AmqpEvent::Answers(vec![(2, confirm)]));
+}
+
+/// Sends a message to another queue on channel 2, and confirms it as the first there.
+fn send_other(fixture: &mut Fixture, sequence: Sequence) {
+    fixture.publisher.publish(sequence, empty_message("e", "other", &sequence.to_string()));
+    fixture.advance();
+    assert_eq!(fixture.sent(), [sequence.to_string()]);
+    confirm_on_second(fixture, 1);
+}
+
 #[test]
 fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     let mut fixture = Fixture::new();
@@ -26,6 +40,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     fixture.now += 5 * SECOND;
     // GIVEN an event for a place that was refused a while ago, and one whose queue is silent
     fixture.publisher.unconfirmed.unanswered(1);
+    send_other(&mut fixture, 8);
     fixture.publisher.publish(2, empty_message("x", "k", "2"));
     fixture.advance();
     assert!(fixture.sent().is_empty());
@@ -44,6 +59,7 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     let tried_at = fixture.now;
     fixture.pass(5 * SECOND);
     fixture.publisher.unconfirmed.unanswered(1);
+    send_other(&mut fixture, 9);
     fixture.publisher.publish(3, empty_message("x", "k", "3"));
     fixture.advance();
     answer_questions(&mut fixture, Existence::Hidden);
@@ -56,6 +72,13 @@ fn a_doubtful_event_is_sent_now_and_then_while_something_is_unanswered() {
     fixture.advance();
     answer_questions(&mut fixture, Existence::Hidden);
     assert_eq!(fixture.sent(), ["3"]);
+    // WHEN it is taken THEN the next need not wait for so long
+    confirm_on_second(&mut fixture, 2);
+    fixture.publisher.refusals.add_missing("y", tried_at);
+    fixture.publisher.publish(4, empty_message("y", "k", "4"));
+    fixture.advance();
+    answer_questions(&mut fixture, Existence::Hidden);
+    assert_eq!(fixture.sent(), ["4"]);
 }
 
 #[test]
@@ -88,11 +111,13 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
     fixture.close(403, &write_refused("e"));
+    fixture.publisher.refusals.add_missing("g", fixture.now);
     fixture.sent();
     fixture.pass(3 * SECOND);
     let message = |exchange, id: &str| empty_message(exchange, "k", id);
     fixture.publisher.publish(2, message("e", "2"));
     fixture.publisher.publish(3, message("f", "3"));
+    fixture.publisher.publish(4, message("g", "4"));
     fixture.connect(&[CHANNEL], 1);
     assert_eq!(fixture.port.asked.last().map(String::as_str), Some("f"));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
@@ -100,10 +125,18 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
     assert_eq!(fixture.sent(), ["3"]);
     fixture.pass(DOUBTFUL_WAITS);
     // WHEN it has waited for long THEN no others are sent before it
-    fixture.publisher.publish(4, empty_message("f", "k", "4"));
+    fixture.publisher.publish(5, message("f", "5"));
     assert_eq!(fixture.confirm(1).last(), Some(&SinkReport::Confirmed(3)));
     answer_questions(&mut fixture, Existence::There);
     assert_eq!(fixture.sent(), ["2"]);
+    // AND the next of its kind waits for as long, and no longer
+    fixture.confirm(2);
+    assert_eq!(fixture.sent(), ["5"]);
+    fixture.pass(DOUBTFUL_WAITS);
+    fixture.publisher.publish(6, message("f", "6"));
+    fixture.confirm(3);
+    answer_questions(&mut fixture, Existence::There);
+    assert_eq!(fixture.sent(), ["4"]);
 }
 
 #[test]
@@ -152,6 +185,7 @@ fn others_go_first_on_the_connection_behind_one_that_ended_over_a_refused_place(
     };
     // GIVEN a connection that has ended over the first of two events for a refused place
     assert_eq!(connect_after(&mut fixture, 2 * SECOND), ["1"]);
+    fixture.advance();
     fixture.close(403, &write_refused("e"));
     // WHEN the next connection takes long to make
     fixture.publisher.publish(3, empty_message("f", "k", "3"));
@@ -227,9 +261,49 @@ fn a_place_that_answers_in_any_way_ends_no_connection_any_more() {
     fixture.publish(&[2, 3]);
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["2"]);
+    fixture.publisher.publish(4, empty_message("f", "k", "4"));
     // WHEN the broker nacks the one that was sent alone THEN the other is sent as usual
     let nack = Answer::Confirm { tag: 1, multiple: false, acked: false };
     fixture.handle(AmqpEvent::Answers(vec![(CHANNEL, nack)]));
     assert_eq!(fixture.sent(), ["3"]);
     assert!(!fixture.publisher.unconfirmed.is_suspect(3));
+}
+
+#[test]
+fn a_refusal_that_names_no_place_is_that_of_the_event_that_was_sent_alone() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1, 2]);
+    fixture.sent();
+    assert_eq!(failed(&fixture.close(403, "ACCESS_REFUSED")), []);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1"]);
+    let reports = fixture.close(403, "ACCESS_REFUSED");
+    assert_eq!(failed(&reports), [(1, "rabbitmq.access-refused", Disposition::Transient)]);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["2"]);
+}
+
+#[test]
+fn behind_another_refusal_of_a_place_its_events_wait_for_those_of_others() {
+    let second = (2, fault::NO_EXCHANGE, Disposition::Transient);
+    for (pause, expected) in [(RECONNECT_BASE, vec![second]), (2 * SECOND, vec![])] {
+        let mut fixture = Fixture::connected();
+        fixture.publisher.refusals.add_missing("x", fixture.now);
+        fixture.publisher.refusals.add_missing("y", fixture.now + SECOND);
+        for (sequence, exchange) in [(1, "x"), (2, "x"), (3, "y")] {
+            let message = empty_message(exchange, "k", &sequence.to_string());
+            fixture.publisher.publish(sequence, message);
+        }
+        // GIVEN two events for the place that was refused first, and a close over one of them
+        fixture.pass(3 * SECOND);
+        answer_questions(&mut fixture, Existence::Hidden);
+        assert_eq!(fixture.sent(), ["1"]);
+        fixture.close(404, "NOT_FOUND - no exchange 'x' in vhost '/'");
+        // THEN the other fails as long as the refusal holds, and the next place is tried
+        fixture.pass(pause);
+        fixture.connect(&[CHANNEL], 1);
+        answer_questions(&mut fixture, Existence::Hidden);
+        assert_eq!(failed(&fixture.publisher.reports()), expected, "{pause:?}");
+        assert_eq!(fixture.sent(), ["3"]);
+    }
 }
