@@ -1,12 +1,14 @@
 use super::*;
 
+type Kind = fn(&ServerError) -> bool;
+
 #[test]
 fn an_error_is_told_by_its_sqlstate_and_its_function_together() {
     let raised = |sqlstate: &str, routine: &str| {
         let (sqlstate, routine) = (sqlstate.to_owned(), routine.to_owned());
         ServerError { sqlstate, routine, ..ServerError::default() }
     };
-    let cases: [(fn(&ServerError) -> bool, &str, &str); 3] = [
+    let cases: [(Kind, &str, &str); 3] = [
         (ServerError::is_missing_publication, "42704", "get_publication_oid"),
         (ServerError::is_skipped_publication, "55000", "LoadPublications"),
         (ServerError::is_closed_database, "55000", "CheckMyDatabase"),
