@@ -1,5 +1,5 @@
-//! Which dead letters a replay passes over, and the fault that says why. A dry run checks the same
-//! without publishing: it asks a sink what fits, and cannot know what the broker would refuse.
+//! Which dead letters a replay passes over, and the fault that says why. A dry run checks the same, and
+//! cannot know what the broker would refuse.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,6 @@ use super::filter::DeadLetterFilter;
 use super::fold::DeadLetterIndex;
 use super::owner::slot_of;
 use super::passed_over::PassedOver;
-use super::pipeline::open_sink;
 use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, NotReplayable};
 use super::writer::{KeyHash, service_of};
@@ -99,28 +98,18 @@ fn ordered_by(letter: &DeadLetter) -> Option<(KeyHash, String, String)> {
     letter.key_hash().map(of)
 }
 
-/// Checks the dead letters that `filter` matches for what a replay would pass over. Publishes nothing.
+/// Checks the dead letters that `filter` matches for what a replay would pass over before it publishes.
 pub(crate) fn check_replayable(
     topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
     index: &DeadLetterIndex,
     destinations: Option<&Destinations>,
 ) -> Result<(), Fault> {
-    if index.count_selected(filter.states()) == 0 {
-        return Ok(());
-    }
-    let sink = open_sink(topic)?;
     let (mut check, mut passed_over) =
         (ReplayCheck::new(topic, destinations), PassedOver::default());
-    topic.letters(filter, index, |letter, known| {
+    topic.letters(filter, index, |letter, _| {
         if let Some(why) = check.obstacle(letter) {
             check.pass_over(letter, why, &mut passed_over);
-            return Ok(true);
-        }
-        let (replays, consumer) =
-            (u32::from(known.replays) + 1, letter.consumer(&topic.address.topic));
-        if !letter.event(replays, consumer, |event| sink.has_room_for(event)) {
-            check.pass_over_uncarried(letter, "it is too large", &mut passed_over);
         }
         Ok(true)
     })?;

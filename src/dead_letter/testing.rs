@@ -342,10 +342,6 @@ impl Sink for FlawedSink {
         self.inner.publish(sequence, event)
     }
 
-    fn has_room_for(&self, event: &Outbound<'_>) -> bool {
-        !matches!(self.flaw, Flaw::Lacks(id) if id == event.id)
-    }
-
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.polls.fetch_add(1, Ordering::Relaxed);
         self.since_poll = 0;

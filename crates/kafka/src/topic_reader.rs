@@ -149,19 +149,21 @@ impl EndReader {
     ) -> KafkaResult<Vec<DescribedPartition>> {
         let EndReader { scan, missing_from, .. } = self;
         let left = || deadline.saturating_duration_since(Instant::now());
-        topic_answer(missing_from, || scan.partitions(topic, left()))
+        topic_answer(missing_from, deadline, || scan.partitions(topic, left()))
     }
 }
 
 /// The answer of the cluster about a topic, which is asked for again while it is unknown.
 fn topic_answer<T>(
     missing_from: &mut Option<Instant>,
+    deadline: Instant,
     mut look: impl FnMut() -> KafkaResult<T>,
 ) -> KafkaResult<T> {
     loop {
         let answer = look();
-        let now = Instant::now();
-        if !is_unknown(&answer) || now >= *missing_from.get_or_insert(now + UNKNOWN_FOR) {
+        let next = Instant::now() + ASK_AGAIN_AFTER;
+        let until = *missing_from.get_or_insert(next + UNKNOWN_FOR);
+        if !is_unknown(&answer) || next > until.min(deadline) {
             return answer;
         }
         std::thread::sleep(ASK_AGAIN_AFTER);

@@ -27,23 +27,30 @@ fn a_partition_without_a_leader_does_not_keep_the_others_from_being_read() {
 #[test]
 fn a_topic_counts_as_missing_only_if_it_stays_unknown() {
     let unknown = KafkaError::MetadataFetch(Code::UnknownTopicOrPartition);
-    let (mut looks, mut missing_from) = (0, Some(Instant::now() + WITHIN));
+    let deadline = Instant::now() + WITHIN;
+    let (mut looks, mut missing_from) = (0, Some(deadline));
     // GIVEN a broker that knows the topic when it is asked for the third time
-    let answer = topic_answer(&mut missing_from, || {
+    let answer = topic_answer(&mut missing_from, deadline, || {
         looks += 1;
         if looks < 3 { Err(unknown.clone()) } else { Ok(()) }
     });
     assert_eq!((answer, looks), (Ok(()), 3));
     // WHEN that time is over THEN the next unknown topic is missing
     missing_from = Some(Instant::now());
-    let answer: KafkaResult<()> = topic_answer(&mut missing_from, || {
+    let answer: KafkaResult<()> = topic_answer(&mut missing_from, deadline, || {
         looks += 1;
         Err(unknown.clone())
     });
-    assert_eq!((answer, looks), (Err(unknown), 4));
+    assert_eq!((answer, looks), (Err(unknown.clone()), 4));
+    // WHEN there is no time to ask again THEN it is missing as well
+    let answer: KafkaResult<()> = topic_answer(&mut None, Instant::now(), || {
+        looks += 1;
+        Err(unknown.clone())
+    });
+    assert_eq!((answer, looks), (Err(unknown), 5));
     // THEN another error is no reason to ask again
     let timeout = KafkaError::MetadataFetch(Code::OperationTimedOut);
-    let answer: KafkaResult<()> = topic_answer(&mut None, || Err(timeout.clone()));
+    let answer: KafkaResult<()> = topic_answer(&mut None, deadline, || Err(timeout.clone()));
     assert_eq!(answer, Err(timeout));
 }
 

@@ -66,7 +66,7 @@ pub enum Raw {
     List(Vec<Raw>),
     /// `{ env = … }` or `{ file = … }`: reads the secret.
     Reference(Box<dyn Fn() -> Result<Secret, BadValue>>),
-    /// A TOML value of this type, which no key accepts.
+    /// Something that no key accepts; the text says what that is.
     Unsupported(&'static str),
     /// The beginning of a section.
     Section,

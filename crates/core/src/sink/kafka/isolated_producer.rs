@@ -162,7 +162,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             match sent {
                 Ok(()) => self.events.sent(sequence, &record),
                 Err(Code::QueueFull) => return,
-                Err(code) => self.refused(sequence, code, now),
+                Err(code) => self.refused(sequence, code, false, now),
             }
             self.used_at = now;
         }
@@ -198,7 +198,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
         }
         let failed_any = !answers.failed.is_empty();
         for (sequence, code, _) in answers.failed {
-            self.refused(sequence, code, now);
+            self.refused(sequence, code, true, now);
         }
         if failed_any {
             self.reports.extend(self.client.as_mut().and_then(ProducerClient::fatal));
@@ -210,12 +210,15 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
         Polled { confirmed_any, recovered, errors: answers.errors }
     }
 
-    /// Reports the failure of an event. A dead letter that is too large is cut and sent again
-    /// instead.
-    fn refused(&mut self, sequence: Sequence, code: Code, now: Instant) {
+    /// Reports the failure of an event, which the client has not taken unless it `was_taken`. A dead letter
+    /// that is too large is cut and sent again instead.
+    fn refused(&mut self, sequence: Sequence, code: Code, was_taken: bool, now: Instant) {
         let Some(record) = self.events.item(sequence) else { return };
         let smaller = self.learned.record_limit.cut_dead_letter(code, record);
-        let failure = record.failure(code, &self.learned.tools);
+        let mut failure = record.failure(code, &self.learned.tools);
+        if !was_taken {
+            failure = fault::not_taken(code, failure);
+        }
         let topic = record.topic.clone();
         if failure.disposition == Disposition::Delayed {
             self.learned.forbidden.time_refused(&topic, now);

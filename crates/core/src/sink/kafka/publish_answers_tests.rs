@@ -245,3 +245,13 @@ fn an_event_is_handed_over_once_and_keeps_the_time_of_its_commit_when_it_fails()
     assert_eq!(world.taken(ISOLATED), [3]);
     assert_eq!(world.cluster.borrow().taken[&3].1.commit_unix_us, 9);
 }
+
+#[test]
+fn an_event_that_the_client_does_not_take_by_itself_is_told_with_the_limit_of_the_client() {
+    let mut world = World::warm();
+    world.refuse("orders", Code::MessageSizeTooLarge);
+    world.publish_alone(3, "a");
+    let reports = world.poll();
+    let [SinkReport::Failed(3, failure)] = &reports[..] else { panic!("{reports:?}") };
+    assert!(failure.reason.contains("no broker has seen it"), "{failure:?}");
+}
