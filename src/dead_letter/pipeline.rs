@@ -48,14 +48,6 @@ type Publish = fn(&mut dyn Sink, Sequence, &Outbound<'_>) -> Result<(), PublishE
 const EVENT: Publish = |sink, sequence, event| sink.publish_alone(sequence, event);
 const RECORD: Publish = |sink, sequence, record| sink.publish_dead_letter(sequence, record);
 
-pub(super) fn open_sink(topic: &DeadLetterTopic<'_>) -> Result<Box<dyn Sink>, Fault> {
-    topic.broker.open(None).map_err(|faults| {
-        let reasons: Vec<String> = faults.into_iter().map(|fault| fault.what).collect();
-        let what = format!("cannot publish: {}", reasons.join("; "));
-        Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", CHECK)
-    })
-}
-
 /// A sink, and what it has not confirmed; `T` says what a record is.
 struct Publisher<T> {
     driver: SinkDriver,
@@ -84,8 +76,13 @@ impl<T> Publisher<T> {
         silence_max: Duration,
         now: Instant,
     ) -> Result<Publisher<T>, Fault> {
+        let sink = topic.broker.open(None).map_err(|faults| {
+            let reasons: Vec<String> = faults.into_iter().map(|fault| fault.what).collect();
+            let what = format!("cannot publish: {}", reasons.join("; "));
+            Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", CHECK)
+        })?;
         Ok(Publisher {
-            driver: SinkDriver::of(open_sink(topic)?, now),
+            driver: SinkDriver::of(sink, now),
             publish,
             silence_max,
             next: 0,

@@ -84,7 +84,7 @@ fn at(commit: u64) -> Position {
     Position { commit_lsn: lsn(commit), ordinal: 0 }
 }
 
-fn flight(state: FlightState) -> Flight {
+pub(in crate::relay) fn flight(state: FlightState) -> Flight {
     Flight {
         position: at(100),
         bytes: 1,

@@ -10,9 +10,7 @@ use crate::dead_letter::tail_event::ReadRequests;
 use crate::outbox::settings::{Columns, Messages, Route};
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::Relay;
-use crate::relay::control::{
-    ConfirmedPosition, Mover, Seen, SystemTimeline, Walsender, WalsenderAnswer,
-};
+use crate::relay::control::{ConfirmedPosition, Walsender, WalsenderAnswer};
 use crate::relay::ports::WalsenderLink;
 use crate::relay::state_file::StateFile;
 use crate::relay::stops::tests::Site;
@@ -259,28 +257,17 @@ impl Bench {
     pub(super) fn session(&mut self, slot_confirmed: u64) -> OpenedSession {
         self.pid += 1;
         self.socket = Arc::default();
-        let (now, slot_confirmed) = (self.clock.instant(), lsn(slot_confirmed));
+        let now = self.clock.instant();
         let progress = &self.relay.feed.replication.progress;
-        let seen = Seen {
-            peers: None,
-            mover: Mover::Unseen,
-            peer_may_have_held: false,
-            peer_held: false,
-            signed: Lsn::ZERO,
-        };
         OpenedSession {
             wire: Box::new(Connected(Arc::clone(&self.socket), Arc::clone(&self.clock))),
             walsender: walsender(self.pid),
-            place: SystemTimeline { system_id: "7".to_owned(), timeline: 1 },
-            slot_confirmed,
             looked_unix_us: i64::MAX,
-            wal_end: slot_confirmed.max(progress.seen()).max(progress.reported()),
-            seen,
-            in_doubt: None,
+            wal_end: lsn(slot_confirmed).max(progress.seen()).max(progress.reported()),
             wal_sender_timeout: Some(Duration::from_secs(8)),
-            catalog: Catalog::default(),
             heard_at: now,
             opened_at: now,
+            ..session::tests::opened(slot_confirmed)
         }
     }
 

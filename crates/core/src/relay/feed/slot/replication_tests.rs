@@ -6,14 +6,13 @@ use crate::base::clock::{Clock, Moment};
 use crate::base::event::{Outbound, Position};
 use crate::base::template::Template;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::delivery::flight::{Attempts, FlightState};
-use crate::delivery::known::Fingerprint;
+use crate::delivery::flight::Attempts;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Route};
 use crate::pgoutput::encoder::{Encoder, Form, insert};
 use crate::pgoutput::relation::Column;
-use crate::relay::failure_policy::tests::policy_with;
+use crate::relay::failure_policy::tests::{flight, policy_with};
 use crate::relay::read_back::tests::started;
 use crate::relay::read_back::{FoundRecords, ReadBack, ReadRequest};
 use crate::relay::state_file::StateFile;
@@ -362,16 +361,8 @@ fn a_dead_letter_of_an_earlier_timeline_parks_its_key_only_as_long_as_its_sink()
     let mut scene = scene(StateFile::default(), OnDeadLetter::ParkKey);
     let event = Outbound { topic: "orders", key: Some(b"k1"), id: "e1", ..Outbound::default() };
     let cause = DeadLetterCause { position: FIRST, parks_key: true, ..testing::cause("no") };
-    let state: FlightState = scene.policy.dead_lettered(None, &event, cause, None);
-    scene.replication.flights.admit(Flight {
-        position: FIRST,
-        bytes: 1,
-        commit_unix_us: 0,
-        fingerprint: Fingerprint::NONE,
-        state,
-        attempts: None,
-        span: None,
-    });
+    let state = scene.policy.dead_lettered(None, &event, cause, None);
+    scene.replication.flights.admit(Flight { position: FIRST, ..flight(state) });
     scene.forget();
     assert!(!scene.policy.gate.is_open_to(&event));
     scene.rewind();

@@ -259,4 +259,4 @@ pub(super) fn remembers_peer(marks: &MarkRing, sightings: &Sightings, now: Momen
 
 #[cfg(test)]
 #[path = "session_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -17,7 +17,7 @@ fn place(system_id: &str, timeline: u32) -> SystemTimeline {
 }
 
 /// A session of system 7 on timeline 1, whose slot stands at a position, and where the WAL ends at 800.
-fn opened(slot_confirmed: u64) -> OpenedSession {
+pub(in crate::relay::feed::slot) fn opened(slot_confirmed: u64) -> OpenedSession {
     let now = Instant::now();
     let seen = Seen {
         peers: None,
