@@ -16,17 +16,18 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
-use walrelay_harness::{Broker, HarnessError, Result};
+use walrelay_harness::{Broker, HarnessError, Result, other};
 
+use crate::Options;
 use crate::handler::{Counted, wait};
 use crate::topic::TOPIC;
-use crate::{Options, failed};
 
 const POLL: Duration = Duration::from_millis(100);
 /// As many as wait in front of a lane of the inbox.
 const WAITING: usize = 64;
 /// As many as RabbitMQ sends ahead to the inbox.
 const PREFETCH: u16 = 64;
+const LANE_HAS_ENDED: &str = "a lane has ended";
 
 pub(crate) fn consume(
     broker: &Broker,
@@ -63,7 +64,7 @@ fn read_kafka(
         let Some(message) = consumer.poll(POLL) else { continue };
         let message = message?;
         let lane = lanes.of(message.key().unwrap_or_default());
-        lane.blocking_send(of_kafka(&message)).map_err(|_| lane_has_ended())?;
+        lane.blocking_send(of_kafka(&message)).map_err(|_| other(LANE_HAS_ENDED))?;
     }
     runtime.block_on(lanes.end())?;
     Ok(consumer.commit_consumer_state(CommitMode::Sync)?)
@@ -71,19 +72,19 @@ fn read_kafka(
 
 async fn read_rabbitmq(url: &str, queue: &str, counted: &Counted, lanes: Lanes) -> Result<()> {
     let connection = Connection::connect(url, ConnectionProperties::default());
-    let connection = connection.await.map_err(failed)?;
-    let channel = connection.create_channel().await.map_err(failed)?;
-    channel.basic_qos(PREFETCH, BasicQosOptions::default()).await.map_err(failed)?;
+    let connection = connection.await.map_err(other)?;
+    let channel = connection.create_channel().await.map_err(other)?;
+    channel.basic_qos(PREFETCH, BasicQosOptions::default()).await.map_err(other)?;
     let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
     let consuming = channel.basic_consume(queue.into(), "bare".into(), options, arguments);
-    let mut deliveries = consuming.await.map_err(failed)?;
+    let mut deliveries = consuming.await.map_err(other)?;
     let mut done = counted.done();
     loop {
         let delivery = tokio::select! {
-            delivery = deliveries.next() => delivery.ok_or_else(|| failed("the queue has ended"))?,
+            delivery = deliveries.next() => delivery.ok_or_else(|| other("the queue has ended"))?,
             _ = done.wait_for(Option::is_some) => break,
         };
-        let delivery = delivery.map_err(failed)?;
+        let delivery = delivery.map_err(other)?;
         let headers = delivery.properties.headers().as_ref();
         let key = headers.and_then(|headers| headers.inner().get("key"));
         let key = key.and_then(|value| value.as_long_string()).map(|text| text.as_bytes());
@@ -94,10 +95,10 @@ async fn read_rabbitmq(url: &str, queue: &str, counted: &Counted, lanes: Lanes) 
             bytes: delivery.data.len(),
             acker: Some(delivery.acker),
         };
-        lane.send(work).await.map_err(|_| lane_has_ended())?;
+        lane.send(work).await.map_err(|_| other(LANE_HAS_ENDED))?;
     }
     lanes.end().await?;
-    connection.close(200, "".into()).await.map_err(failed)
+    connection.close(200, "".into()).await.map_err(other)
 }
 
 /// A message as its lane needs it.
@@ -142,7 +143,7 @@ impl Lanes {
     async fn end(mut self) -> Result<()> {
         self.senders.clear();
         while let Some(ended) = self.tasks.join_next().await {
-            ended.map_err(failed)??;
+            ended.map_err(other)??;
         }
         Ok(())
     }
@@ -158,14 +159,10 @@ async fn lane(
         counted.write(&transaction, &id, bytes).await?;
         transaction.commit().await?;
         if let Some(acker) = acker {
-            acker.ack(BasicAckOptions::default()).await.map_err(failed)?;
+            acker.ack(BasicAckOptions::default()).await.map_err(other)?;
         }
     }
     Ok(())
-}
-
-fn lane_has_ended() -> HarnessError {
-    HarnessError::Other("a lane has ended".into())
 }
 
 /// FNV-1a.

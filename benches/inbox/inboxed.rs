@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio_postgres::Transaction;
-use walrelay_harness::{Broker, HarnessError, Result};
+use walrelay_harness::{Broker, HarnessError, Result, other};
 use walrelay_inbox::{Handler, Inbox, Kafka, Message, RabbitMq, Settings};
 
+use crate::Options;
 use crate::handler::{Counted, wait};
 use crate::topic::{EXCHANGE, TOPIC};
-use crate::{Options, failed};
 
 struct Writes(Arc<Counted>);
 
@@ -40,7 +40,7 @@ fn inbox(broker: &Broker, url: &str, service: &str, options: &Options) -> Inbox 
 /// Makes what it reads from: on RabbitMQ, before there are messages.
 pub(crate) fn init(broker: &Broker, url: &str, service: &str, options: &Options) -> Result<()> {
     let runtime = Runtime::new().map_err(HarnessError::io("start a runtime"))?;
-    runtime.block_on(inbox(broker, url, service, options).init()).map_err(failed)
+    runtime.block_on(inbox(broker, url, service, options).init()).map_err(other)
 }
 
 pub(crate) fn consume(
@@ -54,12 +54,12 @@ pub(crate) fn consume(
     let counted = Arc::new(Counted::new(options.messages));
     let done = counted.done();
     runtime.block_on(async {
-        inbox.init().await.map_err(failed)?;
+        inbox.init().await.map_err(other)?;
         let all = wait(done.clone());
         let shutdown = async move {
             all.await;
         };
-        inbox.run(Writes(counted), shutdown).await.map_err(failed)?;
+        inbox.run(Writes(counted), shutdown).await.map_err(other)?;
         Ok(wait(done).await)
     })
 }

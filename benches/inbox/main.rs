@@ -97,10 +97,6 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn failed(error: impl std::fmt::Display) -> HarnessError {
-    HarnessError::Other(error.to_string())
-}
-
 /// Lets a consumer handle everything, in an empty table, after a checkpoint.
 fn measure(
     postgres: &Postgres,

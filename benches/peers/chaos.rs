@@ -10,6 +10,7 @@ use serde::Serialize;
 use walrelay_harness::bench::Progress;
 use walrelay_harness::consumer::{Consumer, DrainWatch};
 use walrelay_harness::faults::{Counts, Plan};
+use walrelay_harness::kit::wait_at_most;
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
 use walrelay_harness::{HarnessError, Result};
@@ -207,28 +208,16 @@ fn aftermath(place: &Place, target: &Target) -> Result<Aftermath> {
     );
     let truth = read_content_truth(&place.source.url(), OUTBOX)?;
     let consumer = content::consumer(target)?;
-    let caught_up_s = wait(began, CATCH_UP_LIMIT, || Ok(has_all(&consumer, &truth)))?;
-    let confirmed_s = wait(began, CONFIRM_LIMIT, || Ok(place.source.ask(&confirmed)? == "t"))?;
+    let seconds = || began.elapsed().as_secs_f64();
+    let caught_up_s =
+        wait_at_most(CATCH_UP_LIMIT, POLL, || Ok(has_all(&consumer, &truth).then(seconds)))?;
+    let confirmed_s = wait_at_most(CONFIRM_LIMIT, POLL, || {
+        Ok((place.source.ask(&confirmed)? == "t").then(seconds))
+    })?;
     // What a stuck contender repeats for ever is counted up to here.
     drop(consumer.wait_quiet(QUIET, CATCH_UP_LIMIT));
     let verdict = content::judged(&truth, &consumer.stop().records);
     Ok(Aftermath { verdict, caught_up_s, confirmed_s })
-}
-
-/// Seconds from `began` until it is so; none when it is not within the limit from now.
-fn wait(
-    began: Instant,
-    limit: Duration,
-    mut is_so: impl FnMut() -> Result<bool>,
-) -> Result<Option<f64>> {
-    let waiting = Instant::now();
-    while waiting.elapsed() < limit {
-        if is_so()? {
-            return Ok(Some(began.elapsed().as_secs_f64()));
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(None)
 }
 
 /// Looks closer only when there are enough.

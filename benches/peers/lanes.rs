@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use walrelay_harness::faults::{Fault, Lane};
-use walrelay_harness::kit::Rng;
+use walrelay_harness::kit::{Rng, wait_at_most};
 use walrelay_harness::program::Program;
 use walrelay_harness::{Kafka, Postgres, Result};
 
@@ -98,14 +98,10 @@ fn terminate(postgres: &Postgres, slot: &str) -> Result<bool> {
         "select pg_terminate_backend(active_pid) from pg_replication_slots
          where slot_name = '{slot}' and active_pid is not null"
     );
-    let began = Instant::now();
-    while began.elapsed() < WALSENDER_LIMIT {
-        if postgres.sql("postgres", &sql)?.trim() == "t" {
-            return Ok(true);
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(false)
+    let terminated = wait_at_most(WALSENDER_LIMIT, POLL, || {
+        Ok((postgres.sql("postgres", &sql)?.trim() == "t").then_some(()))
+    })?;
+    Ok(terminated.is_some())
 }
 
 /// Kills the broker and starts it again; tells how often.

@@ -1,10 +1,11 @@
 //! Where everybody is measured: PostgreSQL with an outbox, Kafka, and a folder for each run.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::bench::{CpuSeconds, Source};
 use walrelay_harness::consumer::{create_topic, delete_topic};
+use walrelay_harness::kit::wait_at_most;
 use walrelay_harness::program::Program;
 use walrelay_harness::{HarnessError, Kafka, Result};
 
@@ -65,16 +66,14 @@ impl Place {
     pub(crate) fn wait_streaming(&self, target: &Target, program: &mut Program) -> Result<()> {
         let sql =
             format!("select active from pg_replication_slots where slot_name = '{}'", target.slot);
-        let began = Instant::now();
-        while self.source.ask(&sql)? != "t" {
+        let found = wait_at_most(START_LIMIT, Duration::from_millis(20), || {
             still_runs(program)?;
-            if began.elapsed() > START_LIMIT {
-                let what = format!("a reader of the slot\n{}", program.tail(20));
-                return Err(HarnessError::Late { what, limit: START_LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+            Ok((self.source.ask(&sql)? == "t").then_some(()))
+        })?;
+        found.ok_or_else(|| {
+            let what = format!("a reader of the slot\n{}", program.tail(20));
+            HarnessError::Late { what, limit: START_LIMIT }
+        })
     }
 }
 

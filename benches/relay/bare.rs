@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use walrelay_harness::Result;
 use walrelay_harness::kit::now_us;
+use walrelay_harness::load::{FRAME_BYTES, KEYS, PAYLOAD_BYTES};
 use walrelay_measure::load::Schedule;
 
 use crate::amqp::{Publisher, Shape};
 use crate::kafka_ffi::Producer;
 
-const KEYS: u64 = 1_000;
-const PAYLOAD_BYTES: usize = 230;
-
 /// The payload of event number `event`, as the load's rows have it.
 pub(crate) fn payload(event: u64) -> String {
-    // What the names, the stamp and a number of six digits take.
-    const FRAME_BYTES: usize = 49;
-    let pad = "x".repeat(PAYLOAD_BYTES - FRAME_BYTES);
+    let pad = "x".repeat((PAYLOAD_BYTES - FRAME_BYTES) as usize);
     format!("{{\"t\": {}, \"pad\": \"{pad}\", \"seq\": {event}}}", now_us())
 }
 

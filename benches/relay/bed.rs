@@ -9,22 +9,10 @@ use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{Broker, Result, run_folder};
 
 use crate::broker::{self, Queue, Target};
+use crate::drain::Contender;
 use crate::options::Options;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-
-/// The difference of one relay process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
-    /// Nowhere: confirmed at once.
-    Null,
-    /// The broker, the default preset.
-    Broker,
-    /// The broker, header `id` only.
-    Debezium,
-    /// The broker, through another binary.
-    Against(usize),
-}
 
 /// Real services with an outbox.
 pub(crate) struct Bed {
@@ -60,20 +48,26 @@ impl Bed {
         Target::new(&self.broker, queue, self.number())
     }
 
-    /// A relay on a slot. One configuration for all parts: the defaults.
-    pub(crate) fn relay(&self, to: To, slot: &str, target: &Target) -> Result<RelayProcess> {
-        let mut config = match to {
+    /// A relay on a slot. One configuration for all parts: the defaults, but for what the contender
+    /// is named after.
+    pub(crate) fn relay(
+        &self,
+        contender: Contender,
+        slot: &str,
+        target: &Target,
+    ) -> Result<RelayProcess> {
+        let mut config = match contender {
             // To the memory sink.
-            To::Null => RelayConfig::new(self.url(), ""),
+            Contender::NullSink => RelayConfig::new(self.url(), ""),
             _ => target.relay_config(self.url()),
         };
         config.slot = slot.to_owned();
         config.publication = PUBLICATION.to_owned();
-        if to == To::Debezium {
+        if contender == Contender::KafkaDebezium {
             config.env.push(("WALRELAY_ROUTE__PRESET".into(), "debezium".into()));
         }
-        let binary = match to {
-            To::Against(which) => self.against.get(which).unwrap_or(&self.binary),
+        let binary = match contender {
+            Contender::Against(which) => self.against.get(which).unwrap_or(&self.binary),
             _ => &self.binary,
         };
         RelayProcess::start(binary, &self.folder, config)

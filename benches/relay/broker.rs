@@ -1,8 +1,9 @@
 //! The broker that is measured, and the topic or queue that each measurement gets afresh.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::consumer::{Consumer, DrainWatch, Mode, create_topic, delete_topic};
+use walrelay_harness::kit::wait_at_most;
 pub(crate) use walrelay_harness::rabbit::Queue;
 use walrelay_harness::rabbit::Rabbit;
 use walrelay_harness::relay::RelayConfig;
@@ -116,17 +117,15 @@ impl Target {
 
     /// Expects that the broker holds exactly `events`.
     pub(crate) fn expect(&self, events: u64) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            let held = self.held()?;
-            if held == events {
-                return Ok(());
-            }
-            if held > events || began.elapsed() > COUNT_LIMIT {
-                return Err(HarnessError::Other(format!("{events} events gave {held} messages")));
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let mut held = 0;
+        wait_at_most(COUNT_LIMIT, Duration::from_millis(20), || {
+            held = self.held()?;
+            Ok((held >= events).then_some(()))
+        })?;
+        if held == events {
+            return Ok(());
         }
+        Err(HarnessError::Other(format!("{events} events gave {held} messages")))
     }
 
     fn held(&self) -> Result<u64> {

@@ -8,18 +8,17 @@ use serde::Serialize;
 use walrelay_harness::bench::{Counted, Progress};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{BrokerKind, HarnessError, Result, proc};
+use walrelay_harness::{BrokerKind, HarnessError, Result, other, proc};
 use walrelay_measure::numbers;
-use walrelay_measure::process::load_average;
+use walrelay_measure::process::{Watch, load_average};
 
-use crate::bed::{Bed, To};
+use crate::bed::Bed;
 use crate::broker::{Queue, Target};
 use crate::options::Options;
 use crate::publisher::{self, Windows};
 use crate::recvlogical::Recvlogical;
 use crate::watchers::Watchers;
 use crate::{pipeline, reader};
-use walrelay_measure::process::Watch;
 
 /// The time that a run takes only if it is stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
@@ -94,16 +93,6 @@ impl Contender {
         match self {
             Contender::Bare(queue) | Contender::Rabbitmq(queue) => queue,
             _ => Queue::Quorum,
-        }
-    }
-
-    /// How it differs from the relay as most people run it.
-    pub(crate) fn to(self) -> To {
-        match self {
-            Contender::NullSink => To::Null,
-            Contender::KafkaDebezium => To::Debezium,
-            Contender::Against(which) => To::Against(which),
-            _ => To::Broker,
         }
     }
 
@@ -269,7 +258,7 @@ impl Drain<'_> {
             }
             Contender::Bare(queue) => {
                 let window = self.window_events(contender);
-                let window = window.ok_or_else(|| reader::other("no window was looked for"))?;
+                let window = window.ok_or_else(|| other("no window was looked for"))?;
                 publisher::publish(&bed.target(queue)?, rows, window)
             }
             _ => relay(bed, contender, slot, &bed.target(contender.queue())?, rows),
@@ -297,7 +286,7 @@ fn pg_recvlogical(bed: &Bed, slot: &str) -> Result<Times> {
 }
 
 fn relay(bed: &Bed, contender: Contender, slot: &str, target: &Target, rows: u64) -> Result<Times> {
-    let relay = bed.relay(contender.to(), slot, target)?;
+    let relay = bed.relay(contender, slot, target)?;
     let watchers = (contender == Contender::Watched).then(|| Watchers::start(relay.admin()));
     let first = wait_confirmed(&relay, 1, LIMIT)?;
     let walsender = Watch::start(bed.walsender("walrelay")?);

@@ -12,9 +12,9 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Result, proc};
 use walrelay_measure::numbers;
 
-use crate::bed::{Bed, To};
+use crate::bed::Bed;
 use crate::broker::Queue;
-use crate::drain::wait_confirmed;
+use crate::drain::{Contender, wait_confirmed};
 use crate::options::Options;
 
 const LIMIT: Duration = Duration::from_secs(900);
@@ -110,7 +110,7 @@ fn run(bed: &Bed, case: Case) -> Result<Cost> {
     bed.empty()?;
     let target = bed.target(Queue::Quorum)?;
     let slot = bed.fresh_slot()?;
-    let mut relay = bed.relay(To::Broker, &slot, &target)?;
+    let mut relay = bed.relay(Contender::Kafka, &slot, &target)?;
     relay.wait_ready(LIMIT)?;
     let mut backlog = Backlog::new(bed.url(), case.rows);
     backlog.rows_per_transaction = case.rows_per_transaction;

@@ -114,11 +114,11 @@ impl Plan<'_> {
         let slot = self.bed.fresh_slot()?;
         let stopwatch = Stopwatch::start(self.bed, &slot)?;
         let warm = self.load(self.warm_up())?.events;
-        stopwatch.wait_until(warm, LIMIT)?;
-        stopwatch.take();
+        stopwatch.consumer.wait_until(warm, LIMIT)?;
+        stopwatch.consumer.reset();
         let counted = self.load(self.measured())?.events;
-        stopwatch.wait_until(warm + counted, LIMIT)?;
-        let points = stopwatch.take().percentiles();
+        stopwatch.consumer.wait_until(warm + counted, LIMIT)?;
+        let points = stopwatch.consumer.reset().latencies.percentiles();
         drop(stopwatch);
         self.bed.drop_slot(&slot)?;
         Ok(points)
@@ -141,7 +141,7 @@ impl Plan<'_> {
         let target = self.bed.target(Queue::Quorum)?;
         let slot = self.bed.fresh_slot()?;
         let consumer = target.consumer()?;
-        let mut relay = self.bed.relay(contender.to(), &slot, &target)?;
+        let mut relay = self.bed.relay(contender, &slot, &target)?;
         relay.wait_ready(LIMIT)?;
         let warm = self.load(self.warm_up())?.events;
         consumer.wait_until(warm, LIMIT)?;

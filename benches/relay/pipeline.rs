@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use walrelay::pgoutput::message::{Message, Value};
 use walrelay_harness::proc::{self, spawn_tied, tied_command};
-use walrelay_harness::{HarnessError, Result};
+use walrelay_harness::{HarnessError, Result, other};
 
 use crate::bed::Bed;
 use crate::broker::Target;
 use crate::drain::{LIMIT, Times};
 use crate::kafka_ffi::Producer;
-use crate::reader::{self, insert, other};
+use crate::reader::{self, insert};
 use walrelay_measure::process::Watch;
 
 /// As many headers as the relay's default preset has, of the same lengths.

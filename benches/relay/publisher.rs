@@ -3,8 +3,9 @@
 
 use std::time::Instant;
 
+use walrelay_harness::Result;
 use walrelay_harness::bench::Progress;
-use walrelay_harness::{HarnessError, Result};
+use walrelay_harness::kit::run_on_thread;
 use walrelay_measure::numbers;
 
 use crate::bare::payload;
@@ -59,12 +60,8 @@ fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> Result<u64
     Ok(window)
 }
 
-/// A thread of its own, so that its CPU can be told from the rest of this process.
 pub(crate) fn publish(target: &Target, events: u64, window: u64) -> Result<Times> {
-    let gone = |_| Err(HarnessError::Other("the publisher's thread panicked".to_owned()));
-    let times = std::thread::scope(|scope| {
-        scope.spawn(|| pump(target, events, window)).join().unwrap_or_else(gone)
-    })?;
+    let times = run_on_thread(|| pump(target, events, window))?;
     target.expect(events)?;
     Ok(times)
 }

@@ -10,7 +10,8 @@ use walrelay::source::conninfo;
 use walrelay::source::stream::{Packet, Stream};
 use walrelay::source::wire;
 use walrelay_harness::bench::PUBLICATION;
-use walrelay_harness::{HarnessError, Result};
+use walrelay_harness::kit::run_on_thread;
+use walrelay_harness::{HarnessError, Result, other};
 
 use crate::bed::Bed;
 use crate::drain::{LIMIT, Times};
@@ -32,10 +33,6 @@ pub(crate) fn open(url: &str, slot: &str) -> Result<(Stream, u32)> {
     Ok((stream, u32::try_from(session.backend_pid).map_err(other)?))
 }
 
-pub(crate) fn other(error: impl std::fmt::Display) -> HarnessError {
-    HarnessError::Other(error.to_string())
-}
-
 /// The body of an insert.
 pub(crate) fn insert<'a>(packet: &Packet<'a>) -> Option<&'a [u8]> {
     match packet {
@@ -44,10 +41,9 @@ pub(crate) fn insert<'a>(packet: &Packet<'a>) -> Option<&'a [u8]> {
     }
 }
 
-/// A thread of its own, so that its CPU can be told from the rest of this process.
 pub(crate) fn drain(bed: &Bed, slot: &str, rows: u64) -> Result<Times> {
     let url = bed.url();
-    let read = || -> Result<Times> {
+    run_on_thread(|| {
         let started_at = Instant::now();
         let (mut stream, walsender) = open(&url, slot)?;
         let walsender = Watch::start(walsender);
@@ -61,9 +57,7 @@ pub(crate) fn drain(bed: &Bed, slot: &str, rows: u64) -> Result<Times> {
             walsender_cpu_s: walsender.cpu_seconds(),
             peak_rss_bytes: None,
         })
-    };
-    let gone = |_| Err(HarnessError::Other("the reader's thread panicked".to_owned()));
-    std::thread::scope(|scope| scope.spawn(read).join().unwrap_or_else(gone))
+    })
 }
 
 /// Reads and forgets until `rows` inserts were seen; says when the first came, and with how many.

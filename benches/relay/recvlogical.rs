@@ -2,18 +2,14 @@
 //!
 //! It reads eagerly and in text form with protocol version 1, and writes each message at once.
 
-use std::io::Read as _;
-use std::process::{Child, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use walrelay_harness::bench::PUBLICATION;
-use walrelay_harness::kit::{now_us, wait_for};
+use walrelay_harness::consumer::Consumer;
+use walrelay_harness::kit::wait_for;
 use walrelay_harness::proc::{spawn_tied, tied_command};
-use walrelay_harness::{HarnessError, Result};
-use walrelay_measure::latency::Latencies;
+use walrelay_harness::{HarnessError, Result, other};
 
 use crate::bed::Bed;
 
@@ -92,82 +88,16 @@ fn written_bytes(pid: u32) -> u64 {
 
 /// Times the stamps that come out of a pipe.
 pub(crate) struct Stopwatch {
-    // Dropped first: its end is what ends the thread.
-    reader: Option<Recvlogical>,
-    count: Arc<AtomicU64>,
-    latencies: Arc<Mutex<Latencies>>,
-    thread: Option<JoinHandle<()>>,
+    // Dropped first: its end is what ends the consumer.
+    _reader: Recvlogical,
+    pub(crate) consumer: Consumer,
 }
 
 impl Stopwatch {
     /// Starts `pg_recvlogical` on `slot`.
     pub(crate) fn start(bed: &Bed, slot: &str) -> Result<Stopwatch> {
         let mut reader = Recvlogical::start(bed, slot, "-", None)?;
-        let count = Arc::new(AtomicU64::new(0));
-        let latencies = Arc::new(Mutex::new(Latencies::default()));
-        let pipe = reader.child.stdout.take();
-        let (counted, recorded) = (count.clone(), latencies.clone());
-        let thread = pipe.map(|pipe| std::thread::spawn(move || time(pipe, &counted, &recorded)));
-        Ok(Stopwatch { reader: Some(reader), count, latencies, thread })
+        let pipe = reader.child.stdout.take().ok_or_else(|| other("pg_recvlogical has no pipe"))?;
+        Ok(Stopwatch { _reader: reader, consumer: Consumer::of_stream(pipe) })
     }
-
-    /// Waits until `n` stamps have come since the start.
-    pub(crate) fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
-        let what = format!("{n} stamps out of pg_recvlogical");
-        wait_for(what, timeout, Duration::from_millis(2), || {
-            Ok((self.count.load(Ordering::Acquire) >= n).then_some(()))
-        })
-    }
-
-    /// Takes the latencies since the start or the last call.
-    pub(crate) fn take(&self) -> Latencies {
-        std::mem::take(&mut *self.latencies.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Drop for Stopwatch {
-    fn drop(&mut self) {
-        drop(self.reader.take());
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
-    }
-}
-
-fn time(mut pipe: ChildStdout, count: &AtomicU64, latencies: &Mutex<Latencies>) {
-    let mut buffer = vec![0; 64 * 1024];
-    let mut kept = 0;
-    while let Ok(read) = pipe.read(&mut buffer[kept..]) {
-        if read == 0 {
-            return;
-        }
-        let arrived_us = now_us();
-        let end = kept + read;
-        let (stamps, done) = stamps_us(&buffer[..end]);
-        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        stamps.iter().for_each(|stamp_us| latencies.record_us(arrived_us - stamp_us));
-        count.fetch_add(stamps.len() as u64, Ordering::Release);
-        // A stamp may be cut by the end of the pipe's buffer, never by more than this.
-        const STAMP_BYTES_MAX: usize = 32;
-        let keep_from = done.max(end.saturating_sub(STAMP_BYTES_MAX));
-        buffer.copy_within(keep_from..end, 0);
-        kept = end - keep_from;
-    }
-}
-
-/// The numbers after `"t": ` that are followed by a comma, and where the last one ends.
-fn stamps_us(bytes: &[u8]) -> (Vec<i64>, usize) {
-    const NAME: &[u8] = b"\"t\": ";
-    let mut stamps = Vec::new();
-    let mut done = 0;
-    while let Some(at) = bytes[done..].windows(NAME.len()).position(|window| window == NAME) {
-        let from = done + at + NAME.len();
-        let Some(digits) = bytes[from..].iter().position(|byte| !byte.is_ascii_digit()) else {
-            return (stamps, done);
-        };
-        let text = std::str::from_utf8(&bytes[from..from + digits]).unwrap_or_default();
-        stamps.extend(text.parse::<i64>());
-        done = from + digits;
-    }
-    (stamps, done)
 }

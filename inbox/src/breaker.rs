@@ -9,10 +9,11 @@
 //! It knows the dead letters of its own process only: nothing restarts an inbox because it holds.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::decision::{Cause, EXHAUSTED};
+use crate::panics::lock;
 
 /// Messages in a row that have used up their levels. Their failures were said to pass, and did not.
 const EXHAUSTED_IN_ROW_MAX: usize = 10;
@@ -42,10 +43,6 @@ impl Breaker {
     pub(crate) fn turn(&self) -> BreakerTurn<'_> {
         BreakerTurn { breaker: self, is_held: false }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The part of one message in the breaker.
@@ -58,8 +55,8 @@ impl BreakerTurn<'_> {
     /// Whether the message may become a dead letter. Otherwise its lane is held, and the error says
     /// why.
     pub(crate) fn allow(&mut self, cause: &Cause, now: Instant) -> Result<(), String> {
-        let Breaker { letters_max, window, .. } = self.breaker;
-        let mut state = self.breaker.state();
+        let Breaker { letters_max, window, state } = self.breaker;
+        let mut state = lock(state);
         while state.letters.front().is_some_and(|at| now.duration_since(*at) >= *window) {
             state.letters.pop_front();
         }
@@ -84,7 +81,7 @@ impl BreakerTurn<'_> {
 
     /// The handler has succeeded with the message.
     pub(crate) fn succeeded(&self) {
-        let mut state = self.breaker.state();
+        let mut state = lock(&self.breaker.state);
         state.exhausted_in_row = 0;
         if self.is_held || state.held_lanes == 0 {
             state.is_open = false;
@@ -95,7 +92,7 @@ impl BreakerTurn<'_> {
 impl Drop for BreakerTurn<'_> {
     fn drop(&mut self) {
         if self.is_held {
-            self.breaker.state().held_lanes -= 1;
+            lock(&self.breaker.state).held_lanes -= 1;
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) enum Unconfirmed {
 /// content type and id are those of the message.
 pub(crate) struct Outgoing<'m> {
     pub(crate) message: &'m Message,
-    pub(crate) destination: Destination<'m>,
+    pub(crate) destination: Destination,
     /// All headers of the copy, but those that only this broker needs.
     pub(crate) headers: Vec<(String, Bytes)>,
     /// The value of the message, or what fits of it.
@@ -64,11 +64,10 @@ pub(crate) struct Outgoing<'m> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination<'m> {
-    /// A retry level, by the last part of its name. The copy waits there no longer than the level
-    /// lasts.
+pub(crate) enum Destination {
+    /// A retry level, by its time. The copy waits there no longer than the level lasts.
     Level {
-        name: &'m str,
+        level: Duration,
         wait: Duration,
     },
     DeadLetters,

@@ -6,14 +6,6 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::Failure;
 
-/// Classes of SQLSTATE that tell of the server or of other transactions, not of the message:
-/// connection, state of the transaction (it has failed before, is read-only after a failover, or took
-/// too long), rollback, resources, object state, operator intervention, system.
-const TRANSIENT_CLASSES: [&str; 7] = ["08", "25", "40", "53", "55", "57", "58"];
-/// Classes of SQLSTATE that somebody must mend, and that concern all messages alike: what the server
-/// does not support, the login, database and schema, statements, tables and rights, internal errors.
-const HELD_CLASSES: [&str; 6] = ["0A", "28", "3D", "3F", "42", "XX"];
-
 /// Judges an error by the first error of Postgres among its causes. SQLSTATE classes 08, 25, 40, 53, 55,
 /// 57 and 58 and lost connections are transient. Classes 0A, 28, 3D, 3F, 42 and XX (a table or a right is
 /// missing, and the like) hold the lane. Other SQLSTATEs are permanent. An error without one is
@@ -43,14 +35,17 @@ fn sqlstate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SqlState> {
     None
 }
 
+/// Judges by the class of a SQLSTATE.
 fn of_sqlstate(code: &str) -> Failure {
-    let is_of = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
-    if is_of(&TRANSIENT_CLASSES) {
-        Failure::Transient
-    } else if is_of(&HELD_CLASSES) {
-        Failure::Hold
-    } else {
-        Failure::Permanent
+    match code.get(..2) {
+        // It tells of the server or of other transactions, not of the message: connection, state of
+        // the transaction (it has failed before, is read-only after a failover, or took too long),
+        // rollback, resources, object state, operator intervention, system.
+        Some("08" | "25" | "40" | "53" | "55" | "57" | "58") => Failure::Transient,
+        // Somebody must mend it, and it concerns all messages alike: what the server does not
+        // support, the login, database and schema, statements, tables and rights, internal errors.
+        Some("0A" | "28" | "3D" | "3F" | "42" | "XX") => Failure::Hold,
+        _ => Failure::Permanent,
     }
 }
 

@@ -54,16 +54,10 @@ pub(crate) struct OwnClient {
 }
 
 impl OwnClient {
-    fn driven(client: Client, connection: impl Future + Send + 'static) -> OwnClient {
+    fn driven((client, connection): (Client, impl Future + Send + 'static)) -> OwnClient {
         let (alive, dropped) = oneshot::channel();
         tokio::spawn(drive(connection, dropped));
         OwnClient { client, _alive: Some(alive) }
-    }
-}
-
-impl From<Client> for OwnClient {
-    fn from(client: Client) -> OwnClient {
-        OwnClient { client, _alive: None }
     }
 }
 
@@ -138,15 +132,9 @@ impl Database {
     /// Waits for as long as a server that accepts the connection says nothing.
     pub(crate) async fn connect(&self) -> Result<OwnClient, tokio_postgres::Error> {
         let client = match (&self.connect, &self.plain) {
-            (Some(connect), _) => connect().await?.into(),
-            (None, Some(plain)) => {
-                let (client, connection) = self.config.connect(plain.clone()).await?;
-                OwnClient::driven(client, connection)
-            }
-            (None, None) => {
-                let (client, connection) = self.config.connect(NoTls).await?;
-                OwnClient::driven(client, connection)
-            }
+            (Some(connect), _) => OwnClient { client: connect().await?, _alive: None },
+            (None, Some(plain)) => OwnClient::driven(self.config.connect(plain.clone()).await?),
+            (None, None) => OwnClient::driven(self.config.connect(NoTls).await?),
         };
         client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)

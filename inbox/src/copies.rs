@@ -54,7 +54,7 @@ fn append_own<const N: usize>(
     own: [(&str, Option<String>); N],
 ) -> Vec<(String, Bytes)> {
     let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
-    message.received().headers.iter().cloned().chain(own).collect()
+    message.received.headers.iter().cloned().chain(own).collect()
 }
 
 /// A dead letter beside its message.
@@ -98,7 +98,7 @@ impl DeadLetter<'_> {
 }
 
 fn first_failed_at(message: &Message) -> Option<&str> {
-    message.retry().first_failed_at.as_deref().filter(|at| is_rfc3339(at))
+    message.retry.first_failed_at.as_deref().filter(|at| is_rfc3339(at))
 }
 
 /// Leaves out the largest headers of the message until the rest has no more than `bytes_max`, and
@@ -169,14 +169,11 @@ mod tests {
 
     use super::*;
     use crate::message::Received;
+    use crate::testing::received;
 
     /// As it comes from a retry level.
     fn message(headers: &[(&str, &str)]) -> Message {
-        let own = |(name, value): &(&str, &str)| {
-            ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
-        };
-        let (headers, value) = (headers.iter().map(own).collect(), Some(Bytes::from("value")));
-        Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
+        Message::copy(Received { value: Some("value".into()), ..received("orders", headers) })
     }
 
     fn bytes(headers: &[(String, Bytes)], header_bytes: usize) -> usize {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Failure;
-use crate::settings::Level;
 
 /// Class of a message that failed after its last level, too.
 pub(crate) const EXHAUSTED: &str = "consumer.exhausted";
@@ -52,13 +51,13 @@ impl Step {
         failure: Failure,
         reason: String,
         attempts: u32,
-        levels: &[Level],
+        levels: &[Duration],
     ) -> Step {
         let attempts = attempts.saturating_add(1);
         let level = usize::try_from(attempts).unwrap_or(usize::MAX);
         let class = match failure {
             Failure::Transient => match levels.get(level - 1) {
-                Some(Level { delay: wait, .. }) => {
+                Some(wait) => {
                     let failure = Some(reason);
                     return Step::Copy(LevelCopy { level, wait: *wait, attempts, failure });
                 }
@@ -73,10 +72,10 @@ impl Step {
 
     /// An earlier message of the key is in the retry level `level`. It is due after this time, or was
     /// due so long ago.
-    pub(crate) fn behind(level: i32, due: Duration, attempts: u32, levels: &[Level]) -> Step {
+    pub(crate) fn behind(level: i32, due: Duration, attempts: u32, levels: &[Duration]) -> Step {
         // There may have been more levels when the earlier message was deferred.
         let level = usize::try_from(level).unwrap_or_default().clamp(1, levels.len().max(1));
-        let Some(Level { delay, .. }) = levels.get(level - 1) else {
+        let Some(delay) = levels.get(level - 1) else {
             let reason =
                 "an earlier message of its key waits in a retry level, and there are none any more";
             let (class, reason) = (EXHAUSTED.into(), reason.to_owned());
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     /// Returns levels of 30 s, 1 min and 5 min.
-    fn levels() -> Vec<Level> {
+    fn levels() -> Vec<Duration> {
         crate::Settings::new("billing", "").levels
     }
 
@@ -202,8 +201,9 @@ mod tests {
     #[test]
     fn what_waits_goes_to_the_level_of_the_message_before_it_until_that_is_due_and_is_not_counted()
     {
-        let behind =
-            |level, due, levels: &[Level]| Step::behind(level, Duration::from_secs(due), 1, levels);
+        let behind = |level, due, levels: &[Duration]| {
+            Step::behind(level, Duration::from_secs(due), 1, levels)
+        };
         let copy = |level, wait| {
             let wait = Duration::from_secs(wait);
             Step::Copy(LevelCopy { level, wait, attempts: 1, failure: None })

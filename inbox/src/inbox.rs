@@ -214,12 +214,12 @@ mod tests {
         };
         // GIVEN an inbox THEN a second one of the same consumer cannot count beside it
         let first = inbox();
-        first.metrics().unwrap().retried("30s");
+        first.metrics().unwrap().retried(Duration::from_secs(30));
         assert!(inbox().metrics().is_err());
         // WHEN the first is dropped THEN the second begins to count
         drop(first);
         let second = inbox();
-        second.metrics().unwrap().retried("1m");
+        second.metrics().unwrap().retried(Duration::from_secs(60));
         let retries =
             registry.gather().into_iter().find(|it| it.name() == "consumer_retries_total");
         let counts = retries.unwrap();

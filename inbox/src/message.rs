@@ -48,8 +48,8 @@ pub(crate) struct Received {
 pub struct Message {
     id: String,
     /// Without headers of retries and replays.
-    received: Received,
-    retry: RetryState,
+    pub(crate) received: Received,
+    pub(crate) retry: RetryState,
     replay: ReplayState,
     #[cfg(feature = "otel")]
     pub(crate) context: opentelemetry::Context,
@@ -204,17 +204,9 @@ impl Message {
         &self.context
     }
 
-    pub(crate) fn retry(&self) -> &RetryState {
-        &self.retry
-    }
-
     /// The row of an earlier delivery may know of more attempts than the headers.
     pub(crate) fn count_attempts(&mut self, attempts: u32) {
         self.retry.attempts = self.retry.attempts.max(attempts);
-    }
-
-    pub(crate) fn received(&self) -> &Received {
-        &self.received
     }
 
     /// The hash that decides on the lane, and on RabbitMQ's queue of a level: of the key, and without one
@@ -248,13 +240,10 @@ fn number<T: std::str::FromStr>(headers: &[(String, Bytes)], name: &str) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn received(headers: &[(&str, &str)]) -> Received {
-        let own = |(name, value): &(&str, &str)| {
-            ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
-        };
-        let headers = headers.iter().map(own).collect();
-        Received { topic: "retry".into(), headers, ..Received::default() }
+        testing::received("retry", headers)
     }
 
     #[test]
@@ -269,19 +258,19 @@ mod tests {
         ]);
         let copy = Message::copy(received.clone());
         assert_eq!((copy.id(), copy.topic(), copy.failed_attempts()), ("e-1", "orders", 2));
-        assert_eq!((copy.retry().copy, copy.retry().due_unix_ms), (3, Some(1_700_000_000_000)));
+        assert_eq!((copy.retry.copy, copy.retry.due_unix_ms), (3, Some(1_700_000_000_000)));
         assert_eq!(copy.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
         // A message of somebody else may have the same headers.
         let original = Message::original(received, ReplayTrust::Both);
         assert_eq!((original.topic(), original.failed_attempts()), ("retry", 0));
-        assert_eq!(original.retry(), &RetryState::default());
+        assert_eq!(original.retry, RetryState::default());
         assert_eq!(original.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
     }
 
     #[test]
     fn no_number_of_a_copy_is_below_zero() {
         for number in ["-1", "4294967295", "x"] {
-            assert_eq!(Message::copy(received(&[("x-retry-copy", number)])).retry().copy, 0);
+            assert_eq!(Message::copy(received(&[("x-retry-copy", number)])).retry.copy, 0);
         }
     }
 

@@ -11,6 +11,7 @@ use prometheus::{
 use crate::Settings;
 use crate::decision::Outcome;
 use crate::hold::HoldReason;
+use crate::time::short;
 
 const SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
@@ -64,7 +65,7 @@ impl Metrics {
             metrics.messages.with_label_values(&[outcome.name()]).inc_by(0);
         }
         for level in &settings.levels {
-            metrics.retries.with_label_values(&[&level.name]).inc_by(0);
+            metrics.retries.with_label_values(&[short(*level)]).inc_by(0);
         }
         for reason in HoldReason::ALL {
             metrics.held_lanes(reason).set(0);
@@ -91,8 +92,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn retried(&self, level: &str) {
-        self.retries.with_label_values(&[level]).inc();
+    pub(crate) fn retried(&self, level: Duration) {
+        self.retries.with_label_values(&[short(level)]).inc();
     }
 
     pub(crate) fn held_lanes(&self, reason: HoldReason) -> IntGauge {

@@ -20,7 +20,7 @@ use crate::delivery::Delivery;
 use crate::error::chain;
 use crate::hold::HoldReason;
 use crate::metrics::Metrics;
-use crate::panics::{caught, caught_call};
+use crate::panics::caught;
 use crate::span::{MessageSpan, Tracing};
 use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
 use crate::time::{Backoff, backoff, unix_now};
@@ -285,16 +285,16 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             return Ok(Ok(Outcome::Duplicate));
         };
         let has_failed = failure.is_some();
-        let level = &shared.settings.levels[level - 1];
+        let level = shared.settings.levels[level - 1];
         let message = &delivery.message;
         let headers = retry_headers(message, level_copy, copy, unix_now());
-        let destination = Destination::Level { name: &level.name, wait };
-        let value = message.received().value.clone();
+        let destination = Destination::Level { level, wait };
+        let value = message.received.value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
         let published = self.publish(&outgoing, delivery).await?;
         if published.is_ok() {
             if has_failed {
-                shared.metrics.retried(&level.name);
+                shared.metrics.retried(level);
             }
             self.change(delivery, Change::Copied { copy }).await?;
         }
@@ -356,7 +356,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let (message, shared) = (&delivery.message, Arc::clone(&self.shared));
         let exchange = B::HAS_EXCHANGES.then_some(shared.settings.service.as_str());
         let letter = DeadLetter { cause, exchange, relay: &shared.writer };
-        let whole = message.received().value.clone();
+        let whole = message.received.value.clone();
         let length = whole.as_ref().map_or(0, Bytes::len);
         let mut kept_max = length;
         let mut was_refused = false;
@@ -438,8 +438,9 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 return repeatable(step, is_conflict(&error));
             }
             Ok(Err(error)) => {
-                let judge = || (self.handler.classify(&error), chain(&error), is_conflict(&error));
-                caught_call(judge).unwrap_or_else(|panic| {
+                let judging =
+                    async { (self.handler.classify(&error), chain(&error), is_conflict(&error)) };
+                caught(judging).await.unwrap_or_else(|panic| {
                     let reason = format!("judging the handler's error panicked: {panic}");
                     (Failure::Transient, reason, false)
                 })

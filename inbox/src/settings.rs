@@ -32,7 +32,9 @@ pub struct Settings {
     pub(crate) connect: Option<Connect>,
     pub(crate) lanes: usize,
     pub(crate) lane_messages_max: usize,
-    pub(crate) levels: Vec<Level>,
+    /// The times of the retry levels. As [`short`] writes them (`30s`, `1m`), they are the last
+    /// parts of the names of topics and queues.
+    pub(crate) levels: Vec<Duration>,
     pub(crate) retention: Duration,
     pub(crate) retention_interval: Duration,
     pub(crate) retention_rows_max: u32,
@@ -54,7 +56,7 @@ impl Settings {
             connect: None,
             lanes: 8,
             lane_messages_max: 64,
-            levels: [30 * SECOND, MINUTE, 5 * MINUTE].map(Level::new).into(),
+            levels: vec![30 * SECOND, MINUTE, 5 * MINUTE],
             retention: 7 * DAY,
             retention_interval: MINUTE,
             retention_rows_max: 1_000,
@@ -83,7 +85,7 @@ impl Settings {
     /// How long a message waits after its first, second, … failure (default 30 s, 1 min, 5 min).
     /// After the failure that follows the last of them it is dead-lettered.
     pub fn levels(mut self, levels: impl IntoIterator<Item = Duration>) -> Settings {
-        self.levels = levels.into_iter().map(Level::new).collect();
+        self.levels = levels.into_iter().collect();
         self
     }
 
@@ -146,13 +148,13 @@ impl Settings {
 
     /// Refuses settings that make no sense.
     pub(crate) fn check(&self) -> Result<(), InboxError> {
-        let mut names: Vec<&str> = self.levels.iter().map(|level| level.name.as_str()).collect();
+        let mut names: Vec<String> = self.levels.iter().map(|level| short(*level)).collect();
         names.sort_unstable();
         let wrong = if !is_service_name(&self.service) {
             "the name of the service is 1 to 100 of a-z A-Z 0-9 . _ -"
         } else if self.lanes == 0 || self.lane_messages_max == 0 {
             "there must be a lane, with room for a message"
-        } else if self.levels.iter().any(|level| level.delay.as_millis() == 0) {
+        } else if self.levels.iter().any(|level| level.as_millis() == 0) {
             "a retry level lasts a millisecond or more"
         } else if self.retention_rows_max == 0 || self.retention_interval.is_zero() {
             "old rows are removed in batches of a row or more, with a pause between them"
@@ -170,20 +172,6 @@ impl Settings {
 pub(crate) fn is_service_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (1..=SERVICE_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
-}
-
-/// A retry level.
-#[derive(Clone)]
-pub(crate) struct Level {
-    /// `30s`, `1m`: the last part of the names of topics and queues.
-    pub(crate) name: String,
-    pub(crate) delay: Duration,
-}
-
-impl Level {
-    fn new(delay: Duration) -> Level {
-        Level { name: short(delay), delay }
-    }
 }
 
 #[cfg(test)]
@@ -215,12 +203,5 @@ mod tests {
         let settings = Settings::new("billing", "");
         let settings = settings.stop_within(Duration::MAX).retention(Duration::MAX);
         assert_eq!((settings.stop_within, settings.retention), (DAY, 36_500 * DAY));
-    }
-
-    #[test]
-    fn levels_are_named_by_their_duration() {
-        let settings = Settings::new("billing", "");
-        let names: Vec<&str> = settings.levels.iter().map(|level| level.name.as_str()).collect();
-        assert_eq!(names, ["30s", "1m", "5m"]);
     }
 }

@@ -20,6 +20,7 @@
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement, Transaction};
 
 use crate::connection::OwnClient;
@@ -213,25 +214,23 @@ impl Store {
         message: &Message,
         change: Change,
     ) -> Result<Option<i32>, Error> {
-        let (consumer, id, replays) = (&self.consumer, message.id(), message.replays());
-        let Statements { defer, copied, forget, dead, .. } = &self.statements;
-        match change {
+        let Store { client, consumer, statements } = self;
+        let (id, replays) = (message.id(), message.replays());
+        let Statements { defer, copied, forget, dead, .. } = statements;
+        let row = match change {
             Change::Defer { level, attempts, wait } => {
                 let key = message.key().map(stored_key);
-                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+                let params: [&(dyn ToSql + Sync); 7] =
                     [consumer, &id, &key, &level, &attempts, &replays, &wait.as_secs_f64()];
-                Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
+                client.query_opt(defer, &params).await?
             }
             Change::Copied { copy } => {
-                self.client.execute(copied, &[consumer, &id, &replays, &copy]).await.map(|_| None)
+                client.query_opt(copied, &[consumer, &id, &replays, &copy]).await?
             }
-            Change::Forget => {
-                self.client.execute(forget, &[consumer, &id, &replays]).await.map(|_| None)
-            }
-            Change::Dead => {
-                self.client.execute(dead, &[consumer, &id, &replays]).await.map(|_| None)
-            }
-        }
+            Change::Forget => client.query_opt(forget, &[consumer, &id, &replays]).await?,
+            Change::Dead => client.query_opt(dead, &[consumer, &id, &replays]).await?,
+        };
+        Ok(row.map(|row| row.get(0)))
     }
 }
 
@@ -245,9 +244,8 @@ pub(crate) struct Claimed<'s> {
 impl Claimed<'_> {
     pub(crate) async fn claim(&self, message: &Message) -> Result<Claim, Error> {
         let key = message.key().map(stored_key);
-        let (id, copy, replays) = (message.id(), message.retry().copy, message.replays());
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&self.consumer, &id, &key, &copy, &replays];
+        let (id, copy, replays) = (message.id(), message.retry.copy, message.replays());
+        let params: [&(dyn ToSql + Sync); 5] = [&self.consumer, &id, &key, &copy, &replays];
         let row = self.transaction.query_one(&self.statements.claim, &params).await?;
         let (is_inserted, is_processed) = (row.get(0), row.get(1));
         let attempts: Option<i32> = row.get(3);

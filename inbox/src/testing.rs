@@ -1,9 +1,13 @@
-//! A Postgres that the unit tests of this crate share.
+//! A Postgres and messages that the unit tests of this crate share.
 
 use std::sync::OnceLock;
 
-use tokio_postgres::{Client, NoTls};
+use bytes::Bytes;
 use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::Settings;
+use crate::connection::{Database, OwnClient};
+use crate::message::Received;
 
 pub(crate) fn postgres_url() -> String {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
@@ -12,9 +16,18 @@ pub(crate) fn postgres_url() -> String {
 }
 
 /// A connection to the database, in which the tables exist.
-pub(crate) async fn client() -> Client {
-    let (client, connection) = tokio_postgres::connect(&postgres_url(), NoTls).await.unwrap();
-    tokio::spawn(async move { drop(connection.await) });
+pub(crate) async fn client() -> OwnClient {
+    let database = Database::new(&Settings::new("test", postgres_url())).unwrap();
+    let client = database.connect().await.unwrap();
     client.batch_execute(include_str!("../sql/inbox.sql")).await.unwrap();
     client
+}
+
+/// A message of these headers, without a key and a value.
+pub(crate) fn received(topic: &str, headers: &[(&str, &str)]) -> Received {
+    let own = |(name, value): &(&str, &str)| {
+        ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
+    };
+    let headers = headers.iter().map(own).collect();
+    Received { topic: topic.to_owned(), headers, ..Received::default() }
 }

@@ -35,8 +35,6 @@ use crate::relay::control::StopFlags;
 use crate::relay::{Relay, Workers};
 use crate::source::connect::ConnectErrorKind;
 use crate::source::facts::system_id;
-use crate::source::faults::query_fault;
-use crate::source::slot_wait::session_pid;
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
@@ -200,10 +198,7 @@ async fn supervise(
 }
 
 fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<Fault> {
-    match ended {
-        Ok(outcome) => outcome.err(),
-        Err(_) => Some(panicked()),
-    }
+    ended.unwrap_or_else(|_| Err(panicked())).err()
 }
 
 async fn prepare(
@@ -212,8 +207,6 @@ async fn prepare(
     context: &RunContext,
 ) -> Result<Statements, Fault> {
     let sql = connect(config).await?;
-    let pid = session_pid(&sql.client).await;
-    let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
     let (facts, clock) = (Arc::clone(&context.facts), admin::clock_since(context.origin));
     let recorder = Mutex::new(facts.recorder(clock()));
     let report = move |sentence: &str| {
@@ -222,10 +215,8 @@ async fn prepare(
         locked(&recorder).phase(Phase::Starting, clock());
     };
     let lock_wait = LockWait::new(&config.source.connection, LOOK_EVERY, report);
-    let prepared = tokio::select! {
-        prepared = inspect(&sql, config, polling, &context.system) => prepared,
-        never = lock_wait.explain(pid) => match never {},
-    };
+    let inspecting = inspect(&sql, config, polling, &context.system);
+    let prepared = lock_wait.explain_on(&sql.client, inspecting).await;
     lock_wait.end();
     prepared
 }

@@ -43,22 +43,18 @@ pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<E
 }
 
 fn wanted() -> Vec<WantedColumns> {
-    let owned = |columns: &[&str]| columns.iter().map(|name| (*name).to_owned()).collect();
-    let default = WantedColumns { name: DEFAULT.to_owned(), columns: owned(&DEFAULT_COLUMNS) };
-    let database_ids =
-        WantedColumns { name: DATABASE_IDS.to_owned(), columns: owned(&DATABASE_IDS_COLUMNS) };
+    let named = |name: &str, columns: &[&str]| WantedColumns {
+        name: name.to_owned(),
+        columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+    };
+    let unnamed = [named(DEFAULT, &DEFAULT_COLUMNS), named(DATABASE_IDS, &DATABASE_IDS_COLUMNS)];
     let known = LIBRARIES.iter().map(|library| WantedColumns {
         name: library.name.to_owned(),
         columns: library_signature(library).columns,
     });
-    let unfit = UNFIT_TABLES.iter().map(|table| WantedColumns {
-        name: table.library.to_owned(),
-        columns: owned(table.recognised_by),
-    });
-    let likely = LIKELY_COLUMNS
-        .iter()
-        .map(|column| WantedColumns { name: LIKELY.to_owned(), columns: owned(&["id", column]) });
-    [default, database_ids].into_iter().chain(known).chain(unfit).chain(likely).collect()
+    let unfit = UNFIT_TABLES.iter().map(|table| named(table.library, table.recognised_by));
+    let likely = LIKELY_COLUMNS.iter().map(|column| named(LIKELY, &["id", column]));
+    unnamed.into_iter().chain(known).chain(unfit).chain(likely).collect()
 }
 
 fn sections(found: &[FoundTable], database: &str) -> String {

@@ -80,9 +80,9 @@ pub(super) fn prepare_reloading<'a>(
 ) -> Result<(Config, LogReload<'a>), Vec<Fault>> {
     let (switch, loaded) = both(start(log).map_err(Vec::from), config::load(request))?;
     let Loaded { config, effective } = loaded;
-    let reload = LogReload { given: log.level(), request, effective, switch };
-    reload.follow(&config.log)?;
-    Ok((config, reload))
+    let given = log.level();
+    follow(&switch, given, &config.log)?;
+    Ok((config, LogReload { given, request, effective, switch }))
 }
 
 /// Reads the level of the log again, for SIGHUP.
@@ -99,10 +99,12 @@ impl LogReload<'_> {
     /// Secrets in files need nothing: they are read for each connection. All other keys hold from
     /// the next start on, which is logged.
     pub(super) fn run(&self) {
-        let loaded = config::load(self.request);
-        let followed = loaded.and_then(|loaded| Ok((self.follow(&loaded.config.log)?, loaded)));
-        let (level, loaded) = match followed {
-            Ok(followed) => followed,
+        let loaded = config::load(self.request).and_then(|loaded| {
+            let level = follow(&self.switch, self.given, &loaded.config.log)?;
+            Ok((level, loaded))
+        });
+        let (level, loaded) = match loaded {
+            Ok(loaded) => loaded,
             Err(faults) => {
                 for fault in faults {
                     let Fault { code: fault_code, what, place, mend, .. } = fault;
@@ -129,14 +131,9 @@ impl LogReload<'_> {
             );
         }
     }
-
-    /// Sets the level of the log; returns it.
-    fn follow(&self, log: &LogSettings) -> Result<String, Fault> {
-        follow(&self.switch, self.given, log)
-    }
 }
 
-/// Sets the level of the log: the one that was given, or else that of the configuration.
+/// Sets the level of the log: the one that was given, or else that of the configuration. Returns it.
 fn follow(switch: &LevelSwitch, given: Option<&str>, log: &LogSettings) -> Result<String, Fault> {
     let (level, place) = match (given, &log.level) {
         (Some(given), _) => (given, LEVEL_FLAG),

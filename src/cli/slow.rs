@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::check::connect;
 use super::output::print_note;
-use super::stop_signal::stop_signal;
+use super::stop_signal::stop_signals;
 use crate::base::error::{Exit, Fault};
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
@@ -33,12 +33,12 @@ pub(super) async fn without_limit<T>(
     };
     let pid = unlimited.await;
     let pid = pid.map_err(|error| query_fault(&error, "lifting time limits"))?;
-    let stopped = stop_signal()?;
+    let mut stopped = stop_signals()?;
     let mut making = pin!(making);
     tokio::select! {
         made = &mut making => return made,
         never = explain(settings, pid) => match never {},
-        () = stopped => {}
+        () = stopped() => {}
     }
     let cancelled = async {
         cancel(settings, pid).await?;

@@ -5,12 +5,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::base::error::Fault;
 use crate::base::runtime;
 
-/// Ends with the first SIGINT or SIGTERM from now on. Must be called on a runtime.
-pub(super) fn stop_signal() -> Result<impl Future<Output = ()>, Fault> {
+/// Returns a function that waits for the next SIGINT or SIGTERM from now on. A wait that is dropped loses none.
+/// Must be called on a runtime.
+pub(super) fn stop_signals() -> Result<impl AsyncFnMut(), Fault> {
     let refused = |error| runtime::refused("the signal handlers", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
-    Ok(async move {
+    Ok(async move || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}

@@ -285,11 +285,13 @@ impl Checks<'_> {
         }
     }
 
-    /// The default exchange takes a topic as the name of a queue: that of the dead letters, too.
+    /// Whether a topic without columns may be that of the dead letters, too. The default exchange takes a topic as
+    /// the name of a queue.
     fn reaches_dead_letters(&self, sink: &SinkKind) -> bool {
-        let exchange = path_of!(ConfigFile.sink).child(sink.name).child("exchange");
-        let exchange = self.visit.effective.settings.get(&exchange);
-        sink.routes.reach_dead_letters || exchange.is_some_and(|it| it.value == "")
+        sink.routes.exchange.is_none_or(|key| {
+            let path = path_of!(ConfigFile.sink).child(sink.name).child(key);
+            self.visit.effective.settings.get(&path).is_some_and(|it| it.value == "")
+        })
     }
 
     fn token(&mut self) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
+use super::missing;
 use super::sections::{Declared, declared, keys, names};
-use super::{missing, removed};
 use crate::base::secret::{self, Secret};
 use crate::base::settings::kind::{BadValue, Raw};
 use crate::base::settings::{Origin, Path, Problem, Tree};
@@ -122,8 +122,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Raw {
 
 fn unknown_key(path: &Path, origin: &Origin) -> Problem {
     let written = path.to_string();
-    let known = removed::problem(&written, &written, origin);
-    if let Some(problem) = known.or_else(|| missing::of_sink(&written, origin)) {
+    if let Some(problem) = missing::problem(&written, &written, origin) {
         return problem;
     }
     let mend = suggestion(&path.parent(), path.name(), str::to_owned);

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use super::file::{raw_of, set_toml, suggestion};
+use super::missing;
 use super::sections::{Declared, declared, keys, variable};
-use super::{missing, removed};
 use crate::base::settings::kind::Raw;
 use crate::base::settings::{Origin, Path, Problem, Tree};
 use crate::base::text::nearest;
@@ -41,8 +41,9 @@ pub(crate) fn environment(tree: &mut Tree) {
                 assign(tree, path, &value, &origin);
             }
             None if rest.contains("__") || is_key_but_for_underscores(rest) => {
-                let removed = removed::problem(&steps.join(".").to_lowercase(), &name, &origin);
-                tree.problems.push(removed.unwrap_or_else(|| unknown_variable(&name, &origin)));
+                let path = steps.join(".").to_lowercase();
+                let problem = missing::problem(&path, &name, &origin);
+                tree.problems.push(problem.unwrap_or_else(|| unknown_variable(&name, &origin)));
             }
             None => {}
         }
@@ -51,31 +52,28 @@ pub(crate) fn environment(tree: &mut Tree) {
 
 /// `--set KEY=VALUE`.
 pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
+    let bad = |origin: &Origin, place: &str, what: &str| {
+        Problem::at(origin, place, "config.bad-value", what, SET_EXAMPLE)
+    };
     for (position, setting) in settings.iter().enumerate() {
         let Some((key, value)) = setting.split_once('=') else {
             let origin = Origin::Flag { position, name: "--set".to_owned() };
             let what = "expected KEY=VALUE, found no \"=\"";
-            tree.problems.push(Problem::at(
-                &origin,
-                "--set",
-                "config.bad-value",
-                what,
-                SET_EXAMPLE,
-            ));
+            tree.problems.push(bad(&origin, "--set", what));
             continue;
         };
         let (shown, key) = (shown_part(key.trim()), key.trim());
         let origin = Origin::Flag { position, name: format!("--set {shown}") };
         if shown != key {
             let what = "expected KEY=VALUE, found another character before \"=\"";
-            tree.problems.push(Problem::at(&origin, shown, "config.bad-value", what, SET_EXAMPLE));
+            tree.problems.push(bad(&origin, shown, what));
             continue;
         }
         match find(&split_key(key), false) {
             Some(path) => assign(tree, path, value.trim(), &origin),
             None => {
-                let removed = removed::problem(key, key, &origin);
-                tree.problems.push(removed.unwrap_or_else(|| unknown_key(key, &origin)));
+                let problem = missing::problem(key, key, &origin);
+                tree.problems.push(problem.unwrap_or_else(|| unknown_key(key, &origin)));
             }
         }
     }
@@ -190,10 +188,6 @@ fn assign(tree: &mut Tree, path: Path, value: &str, origin: &Origin) {
 }
 
 fn unknown_variable(name: &str, origin: &Origin) -> Problem {
-    let path = name.trim_start_matches("WALRELAY_").replace("__", ".").to_lowercase();
-    if let Some(problem) = missing::of_sink(&path, origin) {
-        return problem;
-    }
     // The common prefix would make all names look similar.
     let tail = |name: &str| name.trim_start_matches("WALRELAY_").replace("__", "_");
     let others = OTHER_VARIABLES.iter().map(|&known| known.to_owned());
@@ -209,9 +203,6 @@ fn unknown_variable(name: &str, origin: &Origin) -> Problem {
 }
 
 fn unknown_key(name: &str, origin: &Origin) -> Problem {
-    if let Some(problem) = missing::of_sink(name, origin) {
-        return problem;
-    }
     let parent = name.rsplit_once('.');
     let parent = parent.and_then(|(path, last)| Some((find(&split_key(path), false)?, last)));
     let is_section = |path: &Path| matches!(declared(path), Some(Declared::Section));

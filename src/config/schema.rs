@@ -11,13 +11,12 @@ pub fn schema() -> String {
         for step in key.section.split('.') {
             let name = step.trim_end_matches("[]");
             place = &mut place["properties"][name];
-            if place.is_null() {
-                let is_array = name != step;
-                *place =
-                    if is_array { json!({ "type": "array", "items": table() }) } else { table() };
-            }
             if name != step {
+                place["type"] = json!("array");
                 place = &mut place["items"];
+            }
+            if place.is_null() {
+                *place = table();
             }
         }
         let (name, mut described) = (&*key.name, key.kind.schema.clone());

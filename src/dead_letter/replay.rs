@@ -150,7 +150,6 @@ pub(super) struct Replay<'a> {
     held: Option<DeadLetter>,
     limiter: Option<RateLimiter>,
     guard: ReplayGuard,
-    by: String,
     pipeline: Pipeline<'a>,
     check: ReplayCheck<'a>,
     /// Why nothing more is published, and since when.
@@ -215,7 +214,6 @@ impl<'a> Replay<'a> {
             held: None,
             limiter: job.rate.map(|rate| RateLimiter::new(rate, now.unix_us)),
             guard: ReplayGuard::new(&by),
-            by,
             pipeline: Pipeline::open(topic, now.instant)?,
             check: ReplayCheck::new(topic, job.destinations.as_ref()),
             halt: None,
@@ -260,6 +258,7 @@ impl<'a> Replay<'a> {
         let (resolved, fault) = self.pipeline.advance(patience, now);
         self.guard.resolved(resolved, now.unix_us);
         progress.done += resolved;
+        progress.passed_over.clone_from(&self.check.passed_over);
         match fault {
             Some(fault) if fault.code == UNWRITABLE => {
                 self.halt(unwritten(fault, self.job.action, progress), now);
@@ -332,7 +331,7 @@ impl<'a> Replay<'a> {
             if self.held.is_none() {
                 let Some(letters) = &mut self.letters else { return Ok(IDLE_PATIENCE) };
                 match letters.next(if is_idle { IDLE_PATIENCE } else { Duration::ZERO })? {
-                    LogRead::Entry(record) => self.held = self.accept(record, progress),
+                    LogRead::Entry(record) => self.held = self.accept(record),
                     // With nothing in flight the reader has waited already.
                     LogRead::Nothing if is_idle => return Ok(Duration::ZERO),
                     LogRead::Nothing => return Ok(PATIENCE),
@@ -347,7 +346,7 @@ impl<'a> Replay<'a> {
                 self.held = Some(letter);
                 return Ok(wait);
             }
-            if !self.act_on(&letter, &known, now, progress)? {
+            if !self.act_on(&letter, &known, now)? {
                 if let Some(limiter) = &mut self.limiter {
                     limiter.give_back();
                 }
@@ -364,15 +363,14 @@ impl<'a> Replay<'a> {
     }
 
     /// The dead letter in a record, if it is selected and the action can be carried out on it.
-    fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
+    fn accept(&mut self, record: LogRecord) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let is_replay = self.job.action == ReplayAction::Replay;
-        let obstacle = is_replay.then(|| self.check.obstacle(&letter)).flatten();
-        let Some(why) = obstacle else { return Some(*letter) };
-        self.check.pass_over(&letter, why, &mut progress.passed_over);
-        self.note_read(&letter);
-        None
+        if self.job.action == ReplayAction::Replay && self.check.passes_over(&letter) {
+            self.note_read(&letter);
+            return None;
+        }
+        Some(*letter)
     }
 
     /// Notes that the dead letter was reached: one that is still selected at the end is not in the topic. Behind
@@ -393,10 +391,10 @@ impl<'a> Replay<'a> {
         letter: &DeadLetter,
         known: &KnownDeadLetter,
         now: Moment,
-        progress: &mut ReplayProgress,
     ) -> Result<bool, Fault> {
         let replays = u32::from(known.replays);
-        let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now.unix_us);
+        let resolution =
+            |kind, replays| letter.resolution(kind, replays, &self.guard.by, now.unix_us);
         if self.job.action == ReplayAction::Discard {
             self.pipeline.resolve(resolution(ResolutionKind::Discarded, replays));
             return Ok(true);
@@ -412,8 +410,7 @@ impl<'a> Replay<'a> {
                 }
             }
             Err(PublishError::Failed(failure)) => {
-                let passed_over = &mut progress.passed_over;
-                self.check.pass_over_uncarried(letter, &failure.reason, passed_over);
+                self.check.pass_over_uncarried(letter, &failure.reason);
             }
         }
         Ok(true)
@@ -425,7 +422,7 @@ impl<'a> Replay<'a> {
             return Some(fault);
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress { matched, gone, passed_over, .. } = progress;
+        let ReplayProgress { matched, gone, .. } = progress;
         if *gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
@@ -437,7 +434,7 @@ impl<'a> Replay<'a> {
                 "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
-        self.check.fault(passed_over)
+        self.check.fault()
     }
 }
 

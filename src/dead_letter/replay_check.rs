@@ -19,6 +19,7 @@ pub(super) struct ReplayCheck<'a> {
     topic: &'a DeadLetterTopic<'a>,
     /// Where events may go; none for anywhere.
     destinations: Option<&'a Destinations>,
+    pub(super) passed_over: PassedOver,
     /// Keys of events that were passed over: later events of them are passed over, too.
     passed_keys: HashSet<(KeyHash, String, String)>,
     /// The first event that the broker cannot carry, and why.
@@ -30,11 +31,19 @@ impl<'a> ReplayCheck<'a> {
         topic: &'a DeadLetterTopic<'a>,
         destinations: Option<&'a Destinations>,
     ) -> ReplayCheck<'a> {
-        ReplayCheck { topic, destinations, passed_keys: HashSet::new(), uncarried: None }
+        let (passed_over, passed_keys) = (PassedOver::default(), HashSet::new());
+        ReplayCheck { topic, destinations, passed_over, passed_keys, uncarried: None }
+    }
+
+    /// Counts the dead letter if its event is not published; the later ones of its key are not, either.
+    pub(super) fn passes_over(&mut self, letter: &DeadLetter) -> bool {
+        let Some(why) = self.obstacle(letter) else { return false };
+        self.pass_over(letter, why);
+        true
     }
 
     /// Why the event of the dead letter is not published.
-    pub(super) fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+    fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
         letter
             .not_replayable(&[self.topic.address, self.topic.relay_address])
@@ -49,31 +58,21 @@ impl<'a> ReplayCheck<'a> {
         (!includes).then_some(NotReplayable::Elsewhere)
     }
 
-    /// Counts a dead letter that is not replayed; the later ones of its key are not, either.
-    pub(super) fn pass_over(
-        &mut self,
-        letter: &DeadLetter,
-        why: NotReplayable,
-        passed_over: &mut PassedOver,
-    ) {
-        passed_over.add(why);
+    fn pass_over(&mut self, letter: &DeadLetter, why: NotReplayable) {
+        self.passed_over.add(why);
         self.passed_keys.extend(ordered_by(letter));
     }
 
     /// Counts a dead letter whose event the broker cannot carry.
-    pub(super) fn pass_over_uncarried(
-        &mut self,
-        letter: &DeadLetter,
-        reason: &str,
-        passed_over: &mut PassedOver,
-    ) {
-        self.pass_over(letter, NotReplayable::Uncarried, passed_over);
+    pub(super) fn pass_over_uncarried(&mut self, letter: &DeadLetter, reason: &str) {
+        self.pass_over(letter, NotReplayable::Uncarried);
         let event = || format!("event {}: {reason}", escaped(&letter.event_id));
         self.uncarried.get_or_insert_with(event);
     }
 
     /// The fault of a replay that has passed dead letters over.
-    pub(super) fn fault(&self, passed_over: &PassedOver) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<Fault> {
+        let passed_over = &self.passed_over;
         let skipped = passed_over.total();
         (skipped > 0).then(|| {
             let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
@@ -105,15 +104,12 @@ pub(crate) fn check_replayable(
     index: &DeadLetterIndex,
     destinations: Option<&Destinations>,
 ) -> Result<(), Fault> {
-    let (mut check, mut passed_over) =
-        (ReplayCheck::new(topic, destinations), PassedOver::default());
+    let mut check = ReplayCheck::new(topic, destinations);
     topic.letters(filter, index, |letter, _| {
-        if let Some(why) = check.obstacle(letter) {
-            check.pass_over(letter, why, &mut passed_over);
-        }
+        check.passes_over(letter);
         Ok(true)
     })?;
-    check.fault(&passed_over).map_or(Ok(()), Err)
+    check.fault().map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ type RouteAndClass = (String, String, String);
 #[derive(Debug)]
 pub(super) struct ReplayGuard {
     /// Who writes the resolutions of this replay.
-    by: String,
+    pub(super) by: String,
     /// The dead letters of published events, and their positions.
     published: HashMap<DeadLetterId, PartitionOffset>,
     /// When an event that had failed like this was last published.

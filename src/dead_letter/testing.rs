@@ -82,16 +82,13 @@ pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
         parks_key: spec.parks_key,
     };
     let event = Outbound {
-        exchange: "",
         topic: spec.topic,
         key: spec.key.map(str::as_bytes),
         value: Some(spec.value.as_bytes()),
         id: spec.id,
-        event_type: None,
-        content_type: None,
         headers: &[("id", spec.id.as_bytes())],
         commit_unix_us: 1,
-        partition: None,
+        ..Outbound::default()
     };
     writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
 }
@@ -159,9 +156,7 @@ impl TopicFixture {
     }
 
     pub(super) fn write(&self, spec: Spec<'_>) {
-        let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
-        write(&mut *sink, spec);
-        sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
+        self.deliver(|sink| write(sink, spec));
     }
 
     /// `count` letters `e0`, `e1`, ... of the keys 0 to 4, a second apart.
@@ -175,20 +170,14 @@ impl TopicFixture {
 
     /// Writes a record with these headers.
     pub(super) fn publish(&self, headers: &[(&str, &[u8])]) {
-        let record = Outbound {
-            exchange: "",
-            topic: &self.address.topic,
-            key: None,
-            value: None,
-            id: "",
-            event_type: None,
-            content_type: None,
-            headers,
-            commit_unix_us: BEGAN,
-            partition: None,
-        };
-        let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
-        sink.publish(0, &record).unwrap();
+        let topic = &self.address.topic;
+        let record = Outbound { topic, headers, commit_unix_us: BEGAN, ..Outbound::default() };
+        self.deliver(|sink| sink.publish(0, &record).unwrap());
+    }
+
+    fn deliver(&self, publish: impl FnOnce(&mut dyn Sink)) {
+        let mut sink = self.broker.open(None).unwrap();
+        publish(&mut *sink);
         sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 

@@ -22,6 +22,11 @@ impl PolledTable<'_> {
     pub(super) fn quoted(&self) -> String {
         quote_table(&self.outbox.schema, &self.outbox.table)
     }
+
+    /// The SQL that changes a column.
+    pub(super) fn alteration(&self, column: &str, change: &str) -> String {
+        format!("ALTER TABLE {} ALTER COLUMN {} {change};", self.quoted(), quote_ident(column))
+    }
 }
 
 /// A column that polling reads and writes.
@@ -130,9 +135,8 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
             );
             // In one transaction: a row written between the two would count as published.
             begin = "BEGIN; ";
-            then = format!(
-                " ALTER TABLE {quoted} ALTER COLUMN {column} SET DEFAULT {pending}; COMMIT;"
-            );
+            let default = format!("SET DEFAULT {pending}");
+            then = format!(" {} COMMIT;", table.alteration(name, &default));
         }
         adds.push(add);
     }
@@ -193,9 +197,7 @@ fn unfit_column(
     };
     let another = "name another column in [source.polling.columns]";
     let mend = match change {
-        Some(change) => {
-            format!("{another}, or: ALTER TABLE {} ALTER COLUMN {column} {change};", table.quoted())
-        }
+        Some(change) => format!("{another}, or: {}", table.alteration(name, &change)),
         None => format!("{another}; for one that does not exist walrelay check prints the SQL"),
     };
     Some(column_problem(code, what, mend))
@@ -226,14 +228,13 @@ pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
     key.parts().iter().find_map(|part| {
         let Part::Member { column: name, .. } = part else { return None };
         let column = facts.column(name).filter(|column| is_unreadable(column))?;
-        let quoted = quote_ident(name);
         let apart = "write the key into a column of its own";
         // json keeps the text of each document, which may be the body of an event.
         let mend = match column.category.as_str() {
-            "S" => format!(
-                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE json USING {quoted}::pg_catalog.json;, or {apart}",
-                table.quoted()
-            ),
+            "S" => {
+                let change = format!("TYPE json USING {}::pg_catalog.json", quote_ident(name));
+                format!("{}, or {apart}", table.alteration(name, &change))
+            }
             _ => apart.to_owned(),
         };
         Some(Finding::fail(Fault::new(

@@ -192,14 +192,11 @@ fn short_claim(table: &PolledTable<'_>) -> Option<Finding> {
     let here =
         if length < own { format!(", and has {own} on this machine") } else { String::new() };
     (length < CLAIM_CHARS).then(|| {
-        Finding::warn(
-            "table.column-type",
-            format!(
-                "{name} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}{here}; ALTER TABLE {} ALTER COLUMN {} TYPE text;",
-                table.quoted(),
-                quote_ident(name)
-            ),
-        )
+        let mend = table.alteration(name, "TYPE text");
+        let text = format!(
+            "{name} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}{here}; {mend}"
+        );
+        Finding::warn("table.column-type", text)
     })
 }
 
@@ -207,14 +204,8 @@ fn short_claim(table: &PolledTable<'_>) -> Option<Finding> {
 fn nullable(table: &PolledTable<'_>, name: &str, left: &str) -> Option<Finding> {
     let is_nullable = table.facts.column(name).is_some_and(|column| !column.not_null);
     is_nullable.then(|| {
-        Finding::warn(
-            "table.column-type",
-            format!(
-                "{name} may be NULL: {left}; ALTER TABLE {} ALTER COLUMN {} SET NOT NULL;",
-                table.quoted(),
-                quote_ident(name)
-            ),
-        )
+        let mend = table.alteration(name, "SET NOT NULL");
+        Finding::warn("table.column-type", format!("{name} may be NULL: {left}; {mend}"))
     })
 }
 
@@ -322,12 +313,8 @@ fn is_pending(table: &PolledTable<'_>, default: &str) -> bool {
 /// The SQL that makes new rows pending.
 fn pending_default(table: &PolledTable<'_>) -> String {
     let PolledTable { polling, .. } = table;
-    format!(
-        "ALTER TABLE {} ALTER COLUMN {} SET DEFAULT {};",
-        table.quoted(),
-        quote_ident(&polling.columns.status),
-        quote_literal(&polling.status_values.pending)
-    )
+    let pending = quote_literal(&polling.status_values.pending);
+    table.alteration(&polling.columns.status, &format!("SET DEFAULT {pending}"))
 }
 
 /// Refuses to move a table to a slot if polling does not publish a new row before its status is changed: the slot

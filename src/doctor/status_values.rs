@@ -54,8 +54,7 @@ pub(super) async fn inspect(
     written.extend(names_published.then_some(&values.published));
     let mut findings = Vec::new();
     for word in written {
-        if let Some((why, change)) = refusal(client, &table.quoted(), status, &checks, word).await?
-        {
+        if let Some((why, change)) = refusal(client, table, status, &checks, word).await? {
             findings.push(Finding::fail(Fault::new(
                 Exit::Source,
                 "table.status-value",
@@ -73,13 +72,13 @@ pub(super) async fn inspect(
 /// Why a value is refused, and the SQL that changes that.
 async fn refusal(
     client: &Client,
-    table: &str,
+    table: &PolledTable<'_>,
     status: &PolledColumn,
     checks: &[(String, String)],
     word: &str,
 ) -> Result<Option<(String, String)>, Error> {
     let (column, literal) = (quote_ident(&status.name), quote_literal(word));
-    let to_text = || format!("ALTER TABLE {table} ALTER COLUMN {column} TYPE text;");
+    let to_text = || table.alteration(&status.name, "TYPE text");
     let holds: String =
         checks.iter().map(|(_, condition)| format!(", ({condition}) IS NOT FALSE")).collect();
     let sql = format!(
@@ -103,7 +102,8 @@ async fn refusal(
     }
     for (at, (check, condition)) in checks.iter().enumerate() {
         if !row.try_get::<_, bool>(at + 1)? {
-            let change = format!("ALTER TABLE {table} DROP CONSTRAINT {};", quote_ident(check));
+            let (table, check_name) = (table.quoted(), quote_ident(check));
+            let change = format!("ALTER TABLE {table} DROP CONSTRAINT {check_name};");
             return Ok(Some((format!("CHECK {check} says {condition}"), change)));
         }
     }

@@ -98,22 +98,14 @@ impl FindRequest {
     ) -> Result<FindRequest, Vec<Fault>> {
         let mut faults = Vec::new();
         let wanted = match (&given.id, &given.key) {
-            (Some(id), None) if !id.is_empty() => Some(Wanted::Id(id.clone())),
+            (Some(id), None) if !id.is_empty() => Ok(Wanted::Id(id.clone())),
             // A key may be empty.
-            (None, Some(key)) => Some(Wanted::Key(key.clone())),
-            (Some(_), None) => {
-                faults.push(bad("id", "the event id is empty", "write the id of the event"));
-                None
-            }
-            (Some(_), Some(_)) => {
-                faults.push(bad("id", "an id and a key are given", "leave one of them out"));
-                None
-            }
-            (None, None) => {
-                faults.push(bad("id", "neither an id nor a key is given", "give one of them"));
-                None
-            }
+            (None, Some(key)) => Ok(Wanted::Key(key.clone())),
+            (Some(_), None) => Err(("the event id is empty", "write the id of the event")),
+            (Some(_), Some(_)) => Err(("an id and a key are given", "leave one of them out")),
+            (None, None) => Err(("neither an id nor a key is given", "give one of them")),
         };
+        let wanted = wanted.map_err(|(what, mend)| faults.push(bad("id", what, mend)));
         let since = given.since.as_deref().map(|text| {
             parse_time(text, now_unix_us).unwrap_or_else(|| {
                 let what = format!("{text:?} is not a valid value of since");
@@ -130,7 +122,7 @@ impl FindRequest {
             faults.push(bad("within", &what, "expected a duration up to 1h, as in 30s or 2m"));
         }
         match (wanted, limit) {
-            (Some(wanted), Some(within)) if faults.is_empty() => Ok(FindRequest {
+            (Ok(wanted), Some(within)) if faults.is_empty() => Ok(FindRequest {
                 wanted,
                 since_unix_us: since.unwrap_or(now_unix_us.saturating_sub(DAY_US)),
                 since_is_given: since.is_some(),

@@ -171,24 +171,20 @@ impl RowQuery<'_> {
     /// The query for the bytes of the wanted id or key in a record, if its text determines them.
     pub(super) fn wanted_bytes_sql(&self, wanted: &Wanted) -> Option<String> {
         let text = quote_literal(wanted.text());
-        let of_column = |name: &str| {
-            let column = self.facts.column(name)?;
-            Some(bytes_sql(column, &format!("{text}::{}", column.type_sql)))
-        };
-        let OutboxTable { columns, route, .. } = self.outbox;
-        let bytes = match (wanted, route.key(columns).parts()) {
-            (Wanted::Id(_), _) => of_column(&columns.id)?,
-            (Wanted::Key(_), [Part::Column(name)]) => of_column(name)?,
-            (Wanted::Key(_), parts) => {
-                let of_column = |part: &Part| match part {
-                    Part::Column(name) => self.facts.column(name).map(|column| column.type_oid),
-                    _ => Some(0),
+        let bytes = match self.compared_column(wanted) {
+            Some(name) => {
+                let column = self.facts.column(&name)?;
+                bytes_sql(column, &format!("{text}::{}", column.type_sql))
+            }
+            None => {
+                let OutboxTable { columns, route, .. } = self.outbox;
+                let is_text = |part: &Part| match part {
+                    Part::Column(name) => {
+                        self.facts.column(name).is_some_and(|column| column.type_oid != BYTEA)
+                    }
+                    _ => true,
                 };
-                let types: Vec<u32> = parts.iter().map(of_column).collect::<Option<_>>()?;
-                if types.contains(&BYTEA) {
-                    return None;
-                }
-                text_bytes_sql(&text)
+                route.key(columns).parts().iter().all(is_text).then(|| text_bytes_sql(&text))?
             }
         };
         Some(format!("SELECT {}", hex_sql(&bytes)))

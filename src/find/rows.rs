@@ -15,7 +15,7 @@ use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
-use crate::polling::table_facts::{self, PolledTableFacts};
+use crate::polling::table_facts;
 use crate::source::faults::{message_of, query_fault};
 use crate::source::json_row::{document, lsn};
 use crate::source::publication::{PublishedFacts, PublishedTable, published};
@@ -89,18 +89,13 @@ impl RowLookup<'_> {
     }
 
     async fn publication(&self, client: &Client, view: &mut SourceView) -> Option<PublishedFacts> {
-        let name = &self.source.publication;
-        match published(client, self.source).await {
-            Ok(facts) if facts.publication.is_some() => Some(facts),
-            Ok(_) => {
-                view.not_searched.push(format!("publication {name}: it does not exist"));
-                None
-            }
-            Err(error) => {
-                view.not_searched.push(format!("publication {name}: {}", message_of(&error)));
-                None
-            }
-        }
+        let why = match published(client, self.source).await {
+            Ok(facts) if facts.publication.is_some() => return Some(facts),
+            Ok(_) => "it does not exist".to_owned(),
+            Err(error) => message_of(&error),
+        };
+        view.not_searched.push(format!("publication {}: {why}", self.source.publication));
+        None
     }
 
     fn add(
@@ -142,9 +137,10 @@ impl RowLookup<'_> {
         client: &Client,
         outbox: &OutboxTable,
     ) -> (Spelling, Result<Vec<OutboxRow>, String>) {
-        let facts = match table_of(client, outbox).await {
-            Ok(facts) => facts,
-            Err(why) => return (Spelling::Unknown, Err(why)),
+        let facts = match table_facts::gather(client, outbox).await {
+            Ok(Some(facts)) => facts,
+            Ok(None) => return (Spelling::Unknown, Err("the table does not exist".to_owned())),
+            Err(error) => return (Spelling::Unknown, Err(message_of(&error))),
         };
         let query = RowQuery { outbox, polling: self.polling, facts: &facts };
         match self.spelling(client, &query).await {
@@ -203,12 +199,6 @@ impl RowLookup<'_> {
             tokio::time::sleep(SLOT_EVERY).await;
         }
     }
-}
-
-async fn table_of(client: &Client, outbox: &OutboxTable) -> Result<PolledTableFacts, String> {
-    let facts = table_facts::gather(client, outbox).await;
-    let facts = facts.map_err(|error| message_of(&error))?;
-    facts.ok_or_else(|| "the table does not exist".to_owned())
 }
 
 /// `$1` is the process that reads the slot. What an asynchronous commit has made visible may not

@@ -12,13 +12,12 @@
 //! and stop by themselves. Applications can write all the time. A crash before the third step
 //! leaves marks that change nothing; after it everything is done.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use tokio_postgres::Client;
 
 use super::settings::{PollingSettings, StatusValues};
 use super::statements::Statements;
 use super::table_facts::polled_outbox;
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::outbox::settings::OutboxTable;
@@ -219,8 +218,7 @@ fn query_failed(error: tokio_postgres::Error) -> Fault {
 
 /// Unique, because a temporary slot may outlive its connection for a moment.
 fn temporary_name() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("walrelay_handover_{:x}_{:x}", std::process::id(), now.as_micros())
+    format!("walrelay_handover_{:x}_{:x}", std::process::id(), unix_now_us())
 }
 
 fn create(name: &str) -> String {

@@ -58,8 +58,27 @@ impl LockWait {
         }
     }
 
+    /// Awaits what the session of process `pid` does with a table, and says meanwhile for which lock it waits.
+    pub(crate) async fn explain_during<T>(&self, pid: i32, doing: impl Future<Output = T>) -> T {
+        tokio::select! {
+            done = doing => done,
+            never = self.explain(pid) => match never {},
+        }
+    }
+
+    /// The same for the session of `client`, whose process must be asked for first.
+    pub(crate) async fn explain_on<T>(
+        &self,
+        client: &Client,
+        doing: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let pid = session_pid(client).await;
+        let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
+        self.explain_during(pid, doing).await
+    }
+
     /// Looks regularly at the lock that the session of process `pid` waits for, until the future is dropped.
-    pub(crate) async fn explain(&self, pid: i32) -> Infallible {
+    async fn explain(&self, pid: i32) -> Infallible {
         loop {
             tokio::time::sleep(self.look_every).await;
             // Another session has looked, at the same lock.
@@ -114,13 +133,7 @@ pub(crate) async fn with_explanation<T>(
     client: &Client,
     doing: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
-    let pid = session_pid(client).await;
-    let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
-    let lock_wait = LockWait::new(info, LOOK_EVERY, |_| {});
-    tokio::select! {
-        done = doing => done,
-        never = lock_wait.explain(pid) => match never {},
-    }
+    LockWait::new(info, LOOK_EVERY, |_| {}).explain_on(client, doing).await
 }
 
 /// The relation for whose lock a session waits, and the processes that hold the lock, or wait for it in

@@ -28,12 +28,7 @@ async fn a_wait_for_a_table_is_told_until_a_statement_has_had_its_locks() {
         }
         client.batch_execute("COMMIT").await
     };
-    tokio::select! {
-        done = async { tokio::try_join!(asking, unlocking) } => {
-            done.unwrap();
-        }
-        never = lock_wait.explain(pid) => match never {},
-    }
+    lock_wait.explain_during(pid, async { tokio::try_join!(asking, unlocking) }).await.unwrap();
     lock_wait.end();
     // THEN the table is named, and what finds the other session; then the end
     let told = locked(&told).clone();

@@ -1,23 +1,11 @@
 //! How the statements are planned by a real server that believes what is not so.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::settings::{Cleanup, PollingSettings};
-use super::statements::Statements;
-use super::table_facts;
-use crate::base::template::Template;
-use crate::source::testing;
+use super::statements::tests::statements_of;
 
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const WAITING: u64 = 5_000;
-
-fn shipped() -> PollingSettings {
-    let cleanup = Cleanup { older_than: Duration::from_secs(3_600), ..Cleanup::default() };
-    PollingSettings { cleanup, ..PollingSettings::default() }
-}
 
 /// Runs a statement; the most rows that a join of it looked at and threw away.
 async fn thrown_away(client: &Client, statement: &str, types: &str, values: &str) -> u64 {
@@ -49,18 +37,10 @@ fn most(node: &Value) -> u64 {
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_again() {
-    let (client, source) = testing::logical().database("polling_plans").await;
-    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
-    client.batch_execute(POLLING_SQL).await.unwrap();
-    let polling = shipped();
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-    let statements = Statements::of(&facts, &source, &outbox, &polling);
+    let alter = "ALTER TABLE outbox SET (autovacuum_enabled = off)";
+    let (client, statements) = statements_of("polling_plans", alter).await;
     // GIVEN statistics from when all was published, and a burst since
     for sql in [
-        "ALTER TABLE outbox SET (autovacuum_enabled = off)",
         "INSERT INTO outbox (event_key, payload, status)
          SELECT 'k' || n % 900, '{}', 'published' FROM generate_series(1, 20000) n",
         "VACUUM ANALYZE outbox",
@@ -96,14 +76,7 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn rows_that_were_freed_are_taken_back_unless_another_claim_has_one_of_the_key() {
-    let (client, source) = testing::logical().database("polling_retaken").await;
-    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
-    client.batch_execute(POLLING_SQL).await.unwrap();
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-    let statements = Statements::of(&facts, &source, &outbox, &shipped());
+    let (client, statements) = statements_of("polling_retaken", "").await;
     // GIVEN rows of claim a, some of them freed while their locks kept them from being renewed, and of
     // another key one that claim b has taken since
     client

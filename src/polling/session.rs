@@ -134,10 +134,7 @@ impl PollingSession {
                 prepare(&statements.given_back),
             )
         };
-        let prepared = tokio::select! {
-            prepared = preparing => prepared,
-            never = lock_wait.explain(pid) => match never {},
-        };
+        let prepared = lock_wait.explain_during(pid, Box::pin(preparing)).await;
         let (turn, claim, fetch, abandoned, published, failed, noted, retaken, given_back) =
             prepared.map_err(failed)?;
         lock_wait.end();

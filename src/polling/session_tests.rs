@@ -1,7 +1,5 @@
-use super::super::settings::PollingSettings;
-use super::super::table_facts;
+use super::super::statements::tests::{POLLING_SQL, shipped_statements};
 use super::*;
-use crate::base::template::Template;
 use crate::source::testing;
 
 #[test]
@@ -20,10 +18,7 @@ fn an_answer_that_did_not_come_is_told_with_the_time_that_it_had() {
 async fn a_reason_is_written_whatever_characters_the_database_has() {
     const REASON: &str = "caf\u{e9}: cut\u{2026}\0";
     let (admin, mut source) = testing::logical().database("polling_reasons").await;
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let polling = PollingSettings::default();
+    let lease = Duration::from_secs(30);
     for (encoding, written) in [
         ("UTF8", "caf\u{e9}: cut\u{2026}"),
         ("SQL_ASCII", "caf\u{e9}: cut\u{2026}"),
@@ -37,15 +32,13 @@ async fn a_reason_is_written_whatever_characters_the_database_has() {
         admin.batch_execute(&create).await.unwrap();
         source.connection.dbname.clone_from(&name);
         let client = testing::logical().connect("postgres", &name).await;
-        client.batch_execute(include_str!("../../sql/polling.sql")).await.unwrap();
+        client.batch_execute(POLLING_SQL).await.unwrap();
         let rows = "INSERT INTO outbox (event_key, payload, status, locked_by)
             VALUES ('k', '{}', 'in_progress', 'c'), ('l', '{}', 'in_progress', 'c')";
         client.batch_execute(rows).await.unwrap();
-        let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-        let statements = Statements::of(&facts, &source, &outbox, &polling);
-        let lock_wait = LockWait::new(&source.connection, polling.lease, |_| {});
-        let opened =
-            PollingSession::open(&source.connection, &statements, polling.lease, &lock_wait).await;
+        let statements = shipped_statements(&client, &source).await;
+        let lock_wait = LockWait::new(&source.connection, lease, |_| {});
+        let opened = PollingSession::open(&source.connection, &statements, lease, &lock_wait).await;
         let failed = |id: &str| FailedRow {
             id: id.to_owned(),
             attempts: 1,

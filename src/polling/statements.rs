@@ -511,4 +511,4 @@ impl StatementWriter<'_> {
 
 #[cfg(test)]
 #[path = "statements_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,19 +6,24 @@ use super::*;
 use crate::base::template::Template;
 use crate::source::testing;
 
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+pub(crate) const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+
+/// The statements of the shipped table in a database.
+pub(crate) async fn shipped_statements(client: &Client, source: &SourceSettings) -> Statements {
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "event_key".into();
+    outbox.route.key = Some(Template::column("event_key"));
+    let facts = table_facts::gather(client, &outbox).await.unwrap().unwrap();
+    Statements::of(&facts, source, &outbox, &PollingSettings::default())
+}
 
 /// A database with the shipped table, altered, and the statements of that table.
-async fn statements_of(database: &str, alter: &str) -> (Client, Statements) {
+pub(crate) async fn statements_of(database: &str, alter: &str) -> (Client, Statements) {
     let (client, source) = testing::logical().database(database).await;
     client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
     client.batch_execute(POLLING_SQL).await.unwrap();
     client.batch_execute(alter).await.unwrap();
-    let mut outbox = testing::outbox();
-    outbox.columns.key = "event_key".into();
-    outbox.route.key = Some(Template::column("event_key"));
-    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
-    let statements = Statements::of(&facts, &source, &outbox, &PollingSettings::default());
+    let statements = shipped_statements(&client, &source).await;
     (client, statements)
 }
 

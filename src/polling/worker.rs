@@ -350,11 +350,8 @@ async fn take_turn(
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
     let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };
-    let claimed = tokio::select! {
-        claimed = session.claim(claim, limits) => claimed,
-        never = shared.lock_wait.explain(session.pid) => match never {},
-    };
-    match claimed {
+    match shared.lock_wait.explain_during(session.pid, Box::pin(session.claim(claim, limits))).await
+    {
         // Another session holds the lock for longer, for example for a handover.
         Ok(None) => {
             schedule.failed(began);
@@ -391,9 +388,7 @@ async fn hand_over(
     let Claim { lsn, rows, .. } = claimed;
     let batch = Batch { claim: claim.to_owned(), claimed_at, lsn, rows };
     // The channel has room for one batch of each worker.
-    if shared.batches.try_send(PassedBatch { batch, answer }).is_err() {
-        return None;
-    }
+    shared.batches.try_send(PassedBatch { batch, answer }).ok()?;
     verdicts.await.ok()
 }
 

@@ -4,7 +4,6 @@
 mod claim_workers;
 pub mod control;
 mod preconditions;
-mod present;
 mod state_file;
 pub(crate) mod stops;
 mod topic_ends;

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use walrelay_core::base::clock::Moment;
 use walrelay_core::base::random::Random;
-use walrelay_core::delivery::prefix::ConfirmedPrefix;
-use walrelay_core::delivery::settings::DeliverySettings;
 use walrelay_core::pgoutput::message::Message;
-use walrelay_core::relay::admit::{self, Admission};
+use walrelay_core::relay::admit::Admission;
 use walrelay_core::relay::failure_policy::FailureOutcome;
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, Replication};
 use walrelay_core::relay::feed::{Downstream, Feed as _};
@@ -24,7 +22,7 @@ use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::base::runtime;
 use crate::config;
@@ -32,7 +30,6 @@ use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
 use crate::metrics::{IntakeHold, Metrics};
-use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::stops;
@@ -48,8 +45,6 @@ pub(crate) struct Fixture {
     pub(crate) now: Moment,
     /// Number of the next transaction.
     next: u64,
-    source: SourceSettings,
-    delivery: DeliverySettings,
     pub(crate) state_file: PathBuf,
 }
 
@@ -67,12 +62,13 @@ pub(crate) fn held(why: IntakeHold) -> PacketOutcome {
 /// An event as a logical message: id, topic, key.
 pub(crate) type Event<'a> = (&'a str, &'a str, &'a str);
 
-fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
+fn packet((id, topic, key): &Event<'_>) -> Vec<u8> {
     let topic = if topic.is_empty() { "null".to_owned() } else { format!("{topic:?}") };
-    format!(
+    let content = format!(
         "{{\"id\": {id:?}, \"topic\": {topic}, \"aggregateid\": {key:?}, \"payload\": {{\"n\": 1}}}}"
-    )
-    .into_bytes()
+    );
+    let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
+    head.u32(content.len() as u32).bytes(content.as_bytes()).0
 }
 
 /// No session ever opens.
@@ -116,7 +112,7 @@ impl Fixture {
         let database = Box::new(no_database(&config.source));
         let recorder = health::facts(0).0;
         let parts = Parts {
-            source: config.source.clone(),
+            source: config.source,
             delivery: config.delivery.clone(),
             read_back: ReadBack::default(),
             sink_factory: Box::new({
@@ -138,22 +134,14 @@ impl Fixture {
         };
         let feed = SlotFeed::new(database, Arc::default(), Signature::default(), &parts).unwrap();
         let relay = Relay::new(parts, feed).unwrap();
-        let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
-        let mut fixture =
-            Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file };
-        let claim = fixture.take_over();
-        let (feed, _) = fixture.relay.inside();
+        let now = SystemClock.now();
+        let mut fixture = Fixture { relay, broker, metrics, now, next: 1, state_file };
+        // This process takes the slot, and knows its broker.
+        let (feed, Downstream { admitter, .. }) = fixture.relay.inside();
+        admitter.state_file.marks.broker(BROKER);
+        let claim = admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
         claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         fixture
-    }
-
-    /// Reads these tables, and no messages.
-    pub(crate) fn read_tables(&mut self, outboxes: Vec<OutboxTable>) {
-        let source = SourceSettings { outboxes, messages: None, ..self.source.clone() };
-        self.down().admitter =
-            admit::Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
-        *self.replication() =
-            Replication::new(&source, &self.delivery, Signature::default()).unwrap();
     }
 
     pub(crate) fn down(&mut self) -> &mut Downstream {
@@ -162,11 +150,6 @@ impl Fixture {
 
     pub(crate) fn replication(&mut self) -> &mut Replication {
         self.relay.inside().0.replication()
-    }
-
-    /// Where an event stands that is in flight.
-    pub(crate) fn position_of(&mut self, event: Sequence) -> Position {
-        self.replication().flights.update(event, |flight| flight.position).unwrap()
     }
 
     pub(crate) fn set_sink(&mut self, sink: Box<dyn Sink>) {
@@ -196,12 +179,6 @@ impl Fixture {
         replication.progress.on_connected(floor);
     }
 
-    /// Another timeline.
-    pub(crate) fn forget(&mut self) {
-        let (feed, down) = self.relay.inside();
-        feed.replication().forget(&mut down.admitter, &mut down.policy);
-    }
-
     /// The broker has confirmed this event.
     pub(crate) fn confirmed(&mut self, sequence: Sequence) {
         self.relay.confirmed(sequence, self.now).unwrap();
@@ -211,25 +188,6 @@ impl Fixture {
         let (feed, down) = self.relay.inside();
         let (next, has_room) = feed.next();
         down.policy.retries.take_due(self.now.instant, next, has_room)
-    }
-
-    /// As if the process were another one, which does not hold the slot yet.
-    pub(crate) fn reopen_state_file(&mut self) {
-        self.down().admitter.state_file = StateFile::default();
-        let opened = open_state_file(Some(&self.state_file), "walrelay").unwrap();
-        self.down().admitter.state_file = opened;
-    }
-
-    pub(crate) fn restart_state_file(&mut self) {
-        self.reopen_state_file();
-        self.take_over();
-    }
-
-    /// This process takes the slot, and knows its broker. Returns what the last one claims of a transaction.
-    pub(crate) fn take_over(&mut self) -> Option<ConfirmedPrefix> {
-        let Downstream { admitter, .. } = self.down();
-        admitter.state_file.marks.broker(BROKER);
-        admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default())
     }
 
     /// The process is killed; the next one has its state file and its broker.
@@ -283,9 +241,7 @@ impl Fixture {
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0)?;
         let mut last = PacketOutcome::Done;
         for event in events {
-            let content = content(event);
-            let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
-            last = self.give(&head.u32(content.len() as u32).bytes(&content).0)?;
+            last = self.give(&packet(event))?;
             if last != PacketOutcome::Done {
                 self.replication().transactions.interrupt();
                 return Ok(last);
@@ -299,9 +255,7 @@ impl Fixture {
     pub(crate) fn receive_part(&mut self, number: u64, events: &[Event<'_>]) -> PacketOutcome {
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0).unwrap();
         for event in events {
-            let content = content(event);
-            let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
-            let packet = head.u32(content.len() as u32).bytes(&content).0;
+            let packet = packet(event);
             let mut taken = self.give(&packet).unwrap();
             while matches!(taken, PacketOutcome::Stopped(IntakeStop::Held(_))) {
                 self.settle().unwrap();
@@ -373,6 +327,11 @@ impl Fixture {
 
     pub(crate) fn letters(&self) -> Vec<Arrived> {
         self.broker.arrived().into_iter().filter(|event| event.topic == "outbox.dlq").collect()
+    }
+
+    /// A header of each letter.
+    pub(crate) fn letter_headers(&self, name: &str) -> Vec<String> {
+        self.letters().iter().map(|letter| header(letter, name)).collect()
     }
 
     /// Ids and classes of the letters.

@@ -1,7 +1,5 @@
 //! Tests with events that cannot be published, over a broker in the process.
 
-#[path = "replication_catalog_tests.rs"]
-mod catalog;
 #[path = "replication_fixture_tests.rs"]
 mod fixture;
 #[path = "replication_known_tests.rs"]
@@ -12,7 +10,6 @@ mod sequence;
 use std::sync::{Arc, Mutex};
 
 use walrelay_core::relay::failure_policy::FailureOutcome;
-use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
 use self::fixture::{Fixture, failure, header, held, open, pairs};
 use crate::base::clock::unix_now_us;
@@ -88,24 +85,9 @@ fn a_message_that_is_no_event_is_a_letter_of_what_can_be_told() {
     assert_eq!(header(&fixture.letters()[0], writer::ATTEMPTS), "0");
     assert_eq!(header(&fixture.letters()[1], writer::ORIGINAL_TOPIC), "outbox.dlq");
     // THEN each says where it stood, and whether it is whole
-    let told = |name| fixture.letters().iter().map(|it| header(it, name)).collect::<Vec<_>>();
-    assert_eq!(told(writer::ORDINAL), ["1", "2"]);
-    assert_eq!(told(writer::INCOMPLETE), ["true", ""]);
+    assert_eq!(fixture.letter_headers(writer::ORDINAL), ["1", "2"]);
+    assert_eq!(fixture.letter_headers(writer::INCOMPLETE), ["true", ""]);
     assert_eq!((fixture.published(), fixture.forgotten()), (vec!["e1".to_owned()], 1));
-}
-
-#[test]
-fn halt_writes_no_letter() {
-    let mut fixture = Fixture::new(&["delivery.on_dead_letter=halt"]);
-    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
-    fixture.commit(&[("e1", "t", "k"), ("e2", "outbox.dlq", "l")]).unwrap();
-    let fault = fixture.settle().unwrap_err();
-    assert_eq!((fault.code, fault.exit), ("event.refused", crate::base::error::Exit::Halted));
-    assert!(fault.place.contains("0/64"), "{fault}");
-    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap_err().code, "event.unpublishable");
-    assert_eq!(fixture.broker.arrived().len(), 1, "a topic like any other");
-    assert!(fixture.is_settled(), "nothing more is to come");
-    assert_eq!(fixture.forgotten(), 0);
 }
 
 #[test]
@@ -139,8 +121,7 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
     fixture.commit(&[("e3", "u", "k"), ("more", "t", "l")]).unwrap();
     fixture.settle().unwrap();
     assert_eq!(fixture.fates(), pairs(&[("e1", "poison"), ("e2", "parked"), ("e3", "parked")]));
-    let parks: Vec<String> =
-        fixture.letters().iter().map(|letter| header(letter, writer::PARKS_KEY)).collect();
+    let parks = fixture.letter_headers(writer::PARKS_KEY);
     assert_eq!(parks, ["true", "", ""], "a follower parks nothing");
     assert_eq!(header(&fixture.letters()[2], writer::ATTEMPTS), "0");
     assert_eq!(fixture.published(), ["other", "more"]);
@@ -179,65 +160,7 @@ fn a_dead_letter_that_a_takeover_has_dropped_parks_its_key_when_it_is_written_at
     fixture.receive(1, &[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     assert_eq!(fixture.fates(), pairs(&[("e1", "poison"), ("e2", "parked")]));
-    let parks: Vec<String> =
-        fixture.letters().iter().map(|letter| header(letter, writer::PARKS_KEY)).collect();
-    assert_eq!(parks, ["true", ""]);
-}
-
-#[test]
-fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
-    let mut fixture = Fixture::unread(&["delivery.on_dead_letter=park_key"]);
-    assert!(!fixture.down().policy.gate.admits());
-    let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
-    fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
-    fixture.hear(TailEvent::CaughtUp).unwrap();
-    assert!(fixture.down().policy.gate.admits());
-    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
-    fixture.settle().unwrap();
-    // THEN what stood before the letter's event is no follower of it
-    assert_eq!(fixture.published(), ["e1"]);
-    assert_eq!(fixture.fates(), pairs(&[("e2", "parked"), ("e3", "parked")]));
-    // WHEN it cannot be known THEN there is no going on
-    let mut fixture = Fixture::unread(&["delivery.on_dead_letter=park_key"]);
-    let fault = fixture.hear(TailEvent::Unreadable("gone".to_owned())).unwrap_err();
-    assert_eq!(
-        (fault.code, fault.exit),
-        ("dead-letter.unreadable", crate::base::error::Exit::Sink)
-    );
-}
-
-#[test]
-fn after_a_takeover_nothing_comes_in_before_the_dead_letter_topic_was_read_again() {
-    let mut fixture =
-        Fixture::new(&["delivery.on_dead_letter=park_key", "dead_letter.burst_max=2"]);
-    let failed_unix_us = fixture.now.unix_us;
-    let letter = || TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() };
-    fixture.hear(letter()).unwrap();
-    fixture.down().policy.gate.read_again();
-    // WHEN what an earlier reading has sent is heard THEN it says nothing of the peer
-    for event in [letter(), letter(), TailEvent::CaughtUp, TailEvent::ReadsAgain(0)] {
-        fixture.hear(event).unwrap();
-        assert!(!fixture.down().policy.gate.admits());
-    }
-    // WHEN it is read again THEN the keys that the peer has parked are known
-    fixture.hear(TailEvent::ReadsAgain(1)).unwrap();
-    let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
-    fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
-    fixture.hear(letter()).unwrap();
-    assert!(!fixture.down().policy.gate.admits());
-    fixture.hear(TailEvent::CaughtUp).unwrap();
-    assert!(fixture.down().policy.gate.admits());
-    fixture.commit(&[("e1", "t", "k")]).unwrap();
-    fixture.settle().unwrap();
-    assert_eq!(fixture.fates(), pairs(&[("e1", "parked")]));
-    // AND its dead letter counts once: there is room for one more
-    for event in ["e2", "e3"] {
-        fixture.broker.refuse(event, failure(Disposition::Terminal, "poison"));
-    }
-    fixture.commit(&[("e2", "t", "l")]).unwrap();
-    fixture.settle().unwrap();
-    fixture.commit(&[("e3", "t", "m")]).unwrap();
-    assert_eq!(fixture.settle().unwrap_err().code, "dead-letter.breaker-open");
+    assert_eq!(fixture.letter_headers(writer::PARKS_KEY), ["true", ""]);
 }
 
 #[test]
@@ -260,39 +183,10 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
 }
 
 /// A stop that an earlier process, or a person since, has left in the topic.
-fn breaker(fixture: &Fixture, kind: StopRecordKind) -> TailEvent {
+fn breaker(kind: StopRecordKind, unix_us: i64) -> TailEvent {
     let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
-    let unix_us = fixture.now.unix_us;
-    TailEvent::Stop(Box::new(StopRecord::new(
-        kind,
-        StopBody { stop, unix_us, ..StopBody::default() },
-    )))
-}
-
-#[test]
-fn a_breaker_that_an_earlier_process_has_opened_is_open_until_it_is_acknowledged() {
-    let mut fixture = Fixture::unread(&["dead_letter.burst_max=2"]);
-    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
-    fixture.commit(&[("e1", "t", "k")]).unwrap();
-    fixture.settle().unwrap();
-    let opened = breaker(&fixture, StopRecordKind::Stopped);
-    fixture.hear(opened.clone()).unwrap();
-    let fault = fixture.hear(TailEvent::CaughtUp).unwrap_err();
-    assert_eq!((fault.code, fixture.letters().len()), ("dead-letter.breaker-open", 0));
-    assert!(fault.what.contains("stopped since"), "{fault}");
-    // WHEN it was acknowledged THEN the letters from before do not count, and one more is written
-    let mut fixture = Fixture::unread(&["dead_letter.burst_max=1"]);
-    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
-    fixture.commit(&[("e1", "t", "k")]).unwrap();
-    fixture.settle().unwrap();
-    let failed_unix_us = fixture.now.unix_us;
-    fixture.hear(opened).unwrap();
-    let resumed = breaker(&fixture, StopRecordKind::Resumed);
-    fixture.hear(resumed).unwrap();
-    fixture.hear(TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() }).unwrap();
-    fixture.hear(TailEvent::CaughtUp).unwrap();
-    fixture.settle().unwrap();
-    assert_eq!(fixture.fates(), pairs(&[("e1", "poison")]));
+    let body = StopBody { stop, unix_us, ..StopBody::default() };
+    TailEvent::Stop(Box::new(StopRecord::new(kind, body)))
 }
 
 #[test]
@@ -428,31 +322,11 @@ fn a_letter_is_published_alone_and_the_broker_may_refuse_it_for_any_reason() {
 }
 
 #[test]
-fn a_timeline_whose_events_have_settled_changes_nothing_later() {
-    let mut fixture = Fixture::new(&[]);
-    fixture.commit(&[("e1", "t", "k")]).unwrap();
-    fixture.forget();
-    fixture.settle().unwrap();
-    // GIVEN a letter on its way WHEN the sink is built anew THEN it stays given up
-    fixture.broker.refuse("e3", failure(Disposition::Terminal, "poison"));
-    fixture.broker.refuse_letters(failure(Disposition::Transient, "missing"));
-    let events = [("e2", "t", "k"), ("e3", "t", "k")];
-    fixture.commit(&events).unwrap();
-    fixture.settle().unwrap();
-    fixture.rebuild();
-    fixture.broker.accept();
-    fixture.receive(2, &events).unwrap();
-    fixture.settle().unwrap();
-    assert_eq!(fixture.published(), ["e1", "e2"]);
-    assert_eq!(fixture.fates(), pairs(&[("e3", "poison")]));
-}
-
-#[test]
-fn suspects_are_published_alone_until_they_are_reported() {
+fn a_suspect_is_published_alone_whenever_it_is_received() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    let suspect = fixture.position_of(1);
+    let suspect = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
     fixture.down().policy.suspects.insert(suspect);
     for _ in 0..2 {
         fixture.rebuild();
@@ -461,66 +335,6 @@ fn suspects_are_published_alone_until_they_are_reported() {
         fixture.receive(1, &events).unwrap();
         assert_eq!(*alone.lock().unwrap(), [1]);
     }
-    // WHEN a peer has had the slot, and has confirmed nothing THEN their numbers are others
-    fixture.peers_confirmed(100);
-    fixture.rebuild();
-    let alone = Arc::default();
-    fixture.set_sink(Box::new(Careful(open(&fixture.broker), Arc::clone(&alone))));
-    fixture.receive(1, &events).unwrap();
-    assert_eq!(alone.lock().unwrap().len(), 1);
-    fixture.settle().unwrap();
-    fixture.down().policy.forget_suspects(Lsn::from_wire(200));
-    assert!(fixture.down().policy.suspects.is_empty());
-    // GIVEN another timeline, on which the positions mean other events
-    fixture.commit(&[("e4", "t", "k")]).unwrap();
-    let suspect = fixture.position_of(6);
-    fixture.down().policy.suspects.insert(suspect);
-    fixture.forget();
-    fixture.rebuild();
-    let alone = Arc::default();
-    fixture.set_sink(Box::new(Careful(open(&fixture.broker), Arc::clone(&alone))));
-    fixture.commit(&[("e5", "t", "k")]).unwrap();
-    assert_eq!(*alone.lock().unwrap(), [] as [Sequence; 0]);
-}
-
-#[test]
-fn what_was_decided_of_a_number_does_not_outlive_its_timeline() {
-    let mut fixture = Fixture::new(&[]);
-    // GIVEN an event that is given up, one that has failed once, and their sink, which is gone
-    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
-    fixture.broker.refuse("e2", failure(Disposition::Transient, "no-route"));
-    fixture.broker.refuse_letters(failure(Disposition::Transient, "missing"));
-    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
-    fixture.settle().unwrap();
-    fixture.rebuild();
-    // WHEN other events come under these numbers THEN they are events like any other
-    fixture.forget();
-    fixture.broker.refuse("f2", failure(Disposition::Terminal, "poison"));
-    fixture.commit(&[("f1", "t", "k"), ("f2", "t", "l")]).unwrap();
-    let fates = fixture.settle().unwrap();
-    assert_eq!(fixture.published(), ["f1"]);
-    assert!(fates.contains(&delayed()), "{fates:?}");
-    fixture.broker.accept();
-    fixture.wait_out().unwrap();
-    assert_eq!(fixture.fates(), pairs(&[("f2", "poison")]));
-    assert_eq!(header(&fixture.letters()[0], writer::ATTEMPTS), "1");
-}
-
-#[test]
-fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
-    let mut fixture = Fixture::new(&[]);
-    for _ in 0..3 {
-        fixture.restart_state_file();
-        // As a process leaves it that dies on the second event.
-        fixture.down().admitter.begin(Lsn::from_wire(100));
-        fixture.down().admitter.state_file.crash.take_in_hand(1);
-    }
-    fixture.restart_state_file();
-    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
-    fixture.settle().unwrap();
-    assert_eq!(fixture.fates(), pairs(&[("e2", "crash")]));
-    assert_eq!(header(&fixture.letters()[0], writer::ATTEMPTS), "3");
-    assert_eq!(fixture.published(), ["e1", "e3"]);
 }
 
 #[test]
@@ -530,10 +344,7 @@ fn an_acknowledgement_by_a_clock_that_is_ahead_does_not_turn_the_breaker_off() {
     let letter = || TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() };
     // GIVEN a letter, an acknowledgement by a machine whose clock is ahead, and a letter behind it
     fixture.hear(letter()).unwrap();
-    let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
-    let body = StopBody { stop, unix_us: i64::MAX, ..StopBody::default() };
-    let resumed = StopRecord::new(StopRecordKind::Resumed, body);
-    fixture.hear(TailEvent::Stop(Box::new(resumed))).unwrap();
+    fixture.hear(breaker(StopRecordKind::Resumed, i64::MAX)).unwrap();
     fixture.down().policy.gate.update_breaker_gauge(failed_unix_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 0, "what stands before it is acknowledged");
     fixture.hear(letter()).unwrap();
@@ -545,8 +356,7 @@ fn an_acknowledgement_by_a_clock_that_is_ahead_does_not_turn_the_breaker_off() {
 fn a_topic_that_can_be_read_in_the_end_has_a_stop_after_all() {
     let mut fixture = Fixture::unread(&[]);
     fixture.hear(TailEvent::Unreadable("not now".to_owned())).unwrap();
-    let opened = breaker(&fixture, StopRecordKind::Stopped);
-    fixture.hear(opened).unwrap();
+    fixture.hear(breaker(StopRecordKind::Stopped, 0)).unwrap();
     let fault = fixture.hear(TailEvent::CaughtUp).unwrap_err();
     assert_eq!(fault.code, "dead-letter.breaker-open");
 }

@@ -11,12 +11,12 @@ pub(crate) use walrelay_core::relay::stops::StandingStops;
 use walrelay_core::relay::stops::{Place, Present, StopParts, StopSurroundings};
 
 use super::control::SystemTimeline;
-use super::present;
 use super::state_file::{look_at_memory, open_memory, path_of};
 use crate::base::clock::{SystemClock, steady_clock};
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::runtime;
+use crate::base::stop::RESUME;
 use crate::dead_letter::owner::LetterOwner;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::record::StopRecord;
@@ -24,9 +24,9 @@ use crate::dead_letter::stop_log;
 use crate::dead_letter::topic_stops::TopicStops;
 use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
-use crate::doctor::fingerprint::{Comparison, PublicationLook};
+use crate::doctor::fingerprint::{Comparison, KeptPublication, PublicationLook};
 use crate::doctor::publication_age;
-use crate::doctor::source::{self, fingerprint};
+use crate::doctor::source::{self, SourceReport, fingerprint};
 use crate::sink::Broker;
 use crate::source::facts::{SourceFacts, system_id};
 use crate::source::settings::SourceSettings;
@@ -58,6 +58,13 @@ impl Surroundings {
         let connected = sql::connect(connection).await;
         connected.map_err(|error| error.fault(connection, slot, publication))
     }
+
+    fn report(&self) -> Result<SourceReport, Fault> {
+        runtime::try_block_on(async {
+            let sql = self.connect().await?;
+            source::report(&sql.client, &self.source).await
+        })
+    }
 }
 
 impl StopSurroundings for Surroundings {
@@ -73,9 +80,21 @@ impl StopSurroundings for Surroundings {
     }
 
     fn present(&self) -> Result<Present, Fault> {
-        runtime::try_block_on(async {
-            let sql = self.connect().await?;
-            present::ask(&sql.client, &self.source).await
+        let facts = self.report()?.facts;
+        let found = fingerprint(&facts);
+        if let Some(fault) = found.withholding_fault(&self.source) {
+            let mend = format!("{}\nthen: {RESUME}", fault.mend);
+            return Err(Fault { mend, ..fault });
+        }
+        let (server, digest) = (facts.server, found.digest());
+        let look =
+            PublicationLook { system_id: server.system_id, wal_end: server.current_lsn, found };
+        Ok(Present {
+            publication: KeptPublication::of(&look, &self.source),
+            digest,
+            system_id: look.system_id,
+            timeline: server.timeline,
+            wal_end: look.wal_end,
         })
     }
 }
@@ -195,11 +214,7 @@ impl Stops {
         if self.is_polling {
             return Ok(());
         }
-        let settings = &self.surroundings.source;
-        let seen = runtime::try_block_on(async {
-            let sql = self.surroundings.connect().await?;
-            source::report(&sql.client, settings).await.map(|report| report.facts)
-        })?;
+        let seen = self.surroundings.report()?.facts;
         let found = self.gap(&seen, in_topic).and_then(|finding| finding.fault);
         if let Some(fault) = found {
             self.kept.found_gap(&fault);

@@ -23,21 +23,24 @@ impl Site {
         Site { file, broker: MemoryBroker::default(), config }
     }
 
-    /// The stops that the next process finds in its file, which is made if it is missing.
-    fn process(&mut self, has_file: bool, has_topic: bool) -> Stops {
+    fn config(&mut self, has_file: bool, has_topic: bool) -> StopsConfig<'_> {
         self.config.delivery.state_file = has_file.then(|| self.file.clone());
         let broker: Arc<dyn Broker> = Arc::new(self.broker.clone());
         let dead_letters = (broker, self.config.dead_letter.address.clone());
-        let config = || StopsConfig {
+        StopsConfig {
             source: &self.config.source,
             delivery: &self.config.delivery,
             is_polling: false,
-            dead_letters: has_topic.then(|| dead_letters.clone()),
+            dead_letters: has_topic.then_some(dead_letters),
             system: SystemId::default(),
             relay: "slot@host".to_owned(),
-        };
-        open(config()).unwrap();
-        Stops::look(config()).unwrap()
+        }
+    }
+
+    /// The stops that the next process finds in its file, which is made if it is missing.
+    fn process(&mut self, has_file: bool, has_topic: bool) -> Stops {
+        open(self.config(has_file, has_topic)).unwrap();
+        Stops::look(self.config(has_file, has_topic)).unwrap()
     }
 }
 
@@ -88,16 +91,7 @@ fn a_stop_outlives_the_process_in_the_file_or_in_the_topic_until_it_is_acknowled
 #[test]
 fn a_command_makes_no_state_file_and_says_that_it_is_missing() {
     let mut site = Site::new("missing");
-    site.config.delivery.state_file = Some(site.file.clone());
-    let config = StopsConfig {
-        source: &site.config.source,
-        delivery: &site.config.delivery,
-        is_polling: false,
-        dead_letters: None,
-        system: SystemId::default(),
-        relay: "slot@host".to_owned(),
-    };
-    let stops = Stops::look(config).unwrap();
+    let stops = Stops::look(site.config(true, false)).unwrap();
     assert!(stops.kept.lacks_file() && !site.file.exists());
     let fault = stops.kept.resume("alice@host", "", None).unwrap_err();
     assert!(fault.place.contains(&site.file.display().to_string()), "{}", fault.place);

@@ -17,7 +17,7 @@ use crate::dead_letters::api::request;
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{self, TlsServer};
-use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
+use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until, wait_until};
 use crate::traces::fixture::traced;
 
 /// Every secret; long enough for a token.
@@ -89,12 +89,12 @@ fn assert_answers_hide(relay: &RelayProcess, id: &str) {
     let one = format!("/api/dlq/{id}");
     let (by_id, by_key) = (format!("/api/find?id={id}"), "/api/find?key=k".to_owned());
     for path in ["/api/dlq".to_owned(), one, by_id, by_key] {
-        let (status, body) = request(relay, &format!("GET {path}"), Some(SECRET), "");
+        let (status, body) = request(relay.admin(), &format!("GET {path}"), Some(SECRET), "");
         assert_eq!(status, 200, "{path}: {body}");
         assert!(body.to_string().contains(id), "{path}: {body}");
         assert_hidden(&path, &body.to_string());
     }
-    let (status, body) = request(relay, "GET /api/nothing", Some(SECRET), "");
+    let (status, body) = request(relay.admin(), "GET /api/nothing", Some(SECRET), "");
     assert_eq!(status, 404);
     assert_hidden("/api/nothing", &body.to_string());
 }
@@ -105,11 +105,10 @@ fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
     let mut relay = case.relay();
     // WHEN it publishes, retries and gives up
     insert(&case);
-    until("two settled one way or the other", LIMIT, || {
-        let settled = |outcome: &str| {
-            metric(&relay, &format!("outbox_events_total{{outcome=\"{outcome}\"}}"))
-        };
-        (settled("published")? >= 1.0 && settled("dead_lettered")? >= 1.0).then_some(())
+    let settled =
+        |outcome: &str| metric(&relay, &format!("outbox_events_total{{outcome=\"{outcome}\"}}"));
+    wait_until("two settled one way or the other", || {
+        settled("published") >= Some(1.0) && settled("dead_lettered") >= Some(1.0)
     });
     // WHEN the collector gets its header, and takes no span
     until("the header at the collector", LIMIT, || {
@@ -121,7 +120,7 @@ fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
     });
     collector.answer(401);
     case.insert_one(&case.site.name, "k", 1);
-    until("a span that is refused", LIMIT, || relay.said("trace.not-exported").then_some(()));
+    wait_until("a span that is refused", || relay.said("trace.not-exported"));
     // THEN nothing that it answers shows a canary
     let lost = case.list(&["--topic", &case.lost()]);
     let id = lost[0]["event_id"].as_str().unwrap();

@@ -2,11 +2,7 @@
 
 use walrelay_harness::consumer::create_topic;
 
-use crate::support::faults::{CliFixture, HALT, TopicRecord, brokers, read};
-
-fn keys(records: &[TopicRecord]) -> Vec<&str> {
-    records.iter().map(|record| record.key().unwrap_or("NULL")).collect()
-}
+use crate::support::faults::{CliFixture, HALT, OUTBOX_SQL, brokers, keys, read};
 
 /// Small, `bytes` large, small: in one transaction. The middle one's id.
 fn insert_large(scene: &CliFixture<'_>, bytes: u32) -> String {
@@ -26,7 +22,7 @@ fn insert_large(scene: &CliFixture<'_>, bytes: u32) -> String {
 fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
     let mut scene = CliFixture::bare("event_client_limit");
     scene.extra = HALT.into();
-    scene.sql(crate::support::faults::OUTBOX_SQL);
+    scene.sql(OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
     scene.make_slot();
     create_topic(&brokers(), &scene.topic(), 1, &[("max.message.bytes", "4000000")]).unwrap();
@@ -82,9 +78,7 @@ fn a_row_without_what_its_route_needs_halts() {
     let mut scene = CliFixture::bare("event_null");
     scene.extra = HALT.into();
     scene.sql("CREATE TABLE public.outbox (id text, aggregatetype text, aggregateid text, payload text, part int, headers json)");
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    scene.prepare("TABLE public.outbox", &scene.topic());
     let route = "partition = \"part\"\nkey = \"x-${aggregateid}\"\n";
     scene.route = route.into();
     let name = scene.name.clone();

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::faults::CliFixture;
+use crate::support::faults::{CliFixture, OUTBOX_SQL, POLLING_SQL};
 use crate::support::query;
 
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const OVERLOADS_SQL: &str = include_str!("overloads.sql");
 const OWNER: &str = "overloads_owner";
 
@@ -59,7 +58,7 @@ fn scene() -> CliFixture<'static> {
          ALTER ROLE postgres IN DATABASE overloads SET search_path = pg_catalog, app"
     ));
     scene.sql(TYPE_SQL);
-    scene.sql(&crate::support::faults::OUTBOX_SQL.replace("public.outbox", "app.outbox"));
+    scene.sql(&OUTBOX_SQL.replace("public.outbox", "app.outbox"));
     scene.sql(&POLLING_SQL.replace("public.outbox", "app.polled"));
     scene.sql("ALTER TABLE app.polled ADD COLUMN event_id app.seq UNIQUE");
     let owner = scene.url.replace("postgres@", &format!("{OWNER}@"));

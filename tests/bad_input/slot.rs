@@ -1,19 +1,13 @@
 //! Slots that are missing, lost, or somebody else's.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use walrelay_harness::relay::get;
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::CliFixture;
-use crate::support::{LIMIT, until};
-
-fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
-    let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap()
-}
+use crate::support::faults::{CliFixture, keys};
+use crate::support::{LIMIT, own_postgres, until, wait_until};
 
 #[test]
 fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
@@ -51,8 +45,7 @@ fn a_lost_slot_is_told_and_the_way_out_works() {
     scene.walrelay(&["slot", "drop", "slot_lost", "--yes"]).assert_done();
     scene.walrelay(&["slot", "create"]).assert_done();
     scene.insert("2", "{}");
-    let records = scene.carry(&[&scene.topic()]);
-    assert_eq!(records.iter().map(|r| r.key().unwrap()).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(keys(&scene.carry(&[&scene.topic()])), ["2"]);
 }
 
 #[test]
@@ -61,8 +54,7 @@ fn a_slot_that_nobody_reads_is_told_its_time_before_it_is_lost() {
     let options = PostgresOptions { settings, version: Some(18), ..PostgresOptions::default() };
     let postgres = Postgres::start(options).unwrap();
     let mut scene = CliFixture::on(&postgres, "slot_idle");
-    let admin = SocketAddr::from(([127, 0, 0, 1], walrelay_harness::free_port().unwrap()));
-    scene.listen = admin.to_string();
+    let admin = scene.fix_admin();
     scene.walrelay(&["init"]).assert_done();
     scene.make_topic(&scene.topic(), 1);
     // GIVEN a relay that reads it THEN no time is counted
@@ -81,19 +73,17 @@ fn a_slot_that_nobody_reads_is_told_its_time_before_it_is_lost() {
     // GIVEN the shortest time, and no reader
     scene.sql("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'");
     scene.sql("SELECT pg_reload_conf()");
-    until("the setting", LIMIT, || {
-        (scene.sql("SHOW idle_replication_slot_timeout") == "1s").then_some(())
-    });
+    wait_until("the setting", || scene.sql("SHOW idle_replication_slot_timeout") == "1s");
     let text = "Postgres invalidates it at a checkpoint, with all that it has not delivered \
                 (idle_replication_slot_timeout is 1 s)";
     scene.walrelay(&["check"]).assert_done().assert_says(&["nobody has read slot slot_idle", text]);
     scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["idle_timeout_seconds 1"]);
     scene.insert("1", "{}");
     // WHEN it is over, at a checkpoint
-    until("the slot to be invalidated", LIMIT, || {
+    wait_until("the slot to be invalidated", || {
         scene.sql("CHECKPOINT");
         let reason = "SELECT invalidation_reason FROM pg_replication_slots";
-        (scene.sql(reason) == "idle_timeout").then_some(())
+        scene.sql(reason) == "idle_timeout"
     });
     let words = [
         "slot slot_idle is lost (idle_timeout)",

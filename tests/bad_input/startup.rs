@@ -4,8 +4,6 @@
 
 use std::net::TcpListener;
 
-use walrelay_harness::free_port;
-
 use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{ALL, shared, waiting};
 
@@ -47,7 +45,7 @@ fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has
     let words = ["gives no answer within 1 s: it is stopped, frozen", "kill -CONT PID"];
     scene.walrelay(&["check"]).assert_says(&words);
     // GIVEN a relay that runs
-    scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
+    scene.fix_admin();
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
     let word =

@@ -8,7 +8,7 @@ use walrelay_harness::{Postgres, PostgresOptions};
 
 use crate::console::Browser;
 use crate::support::faults::{CliFixture, Ended, LIMIT, Relay, shared_topics};
-use crate::support::{query, shared_rabbitmq, until, whole_machine};
+use crate::support::{query, shared_rabbitmq, until, wait_until, whole_machine};
 
 const INTERVALS: &str = "200ms";
 /// A short comparison takes about fifteen seconds on a quiet machine.
@@ -44,7 +44,7 @@ fn name_of(said: &str) -> String {
 
 #[track_caller]
 fn announced(relay: &Relay) -> String {
-    until("its name", LIMIT, || relay.said().contains("under the name").then_some(()));
+    wait_until("its name", || relay.said().contains("under the name"));
     name_of(&relay.said())
 }
 
@@ -67,9 +67,7 @@ fn assert_gone(scene: &CliFixture<'_>, name: &str) {
         assert!(!listed.contains(name), "{listed}");
     } else {
         // A topic is deleted in the background.
-        until("the topic to be gone", LIMIT, || {
-            (!shared_topics().iter().any(|topic| topic == name)).then_some(())
-        });
+        wait_until("the topic to be gone", || !shared_topics().iter().any(|topic| topic == name));
     }
 }
 
@@ -93,7 +91,7 @@ fn assert_compares(scene: &CliFixture<'_>, sink: &str) {
     let ended = relay.wait_within(DONE_WITHIN);
     ended.assert_done();
     // THEN standard output is the report and nothing else
-    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    let value = ended.json();
     assert_eq!(value["sink"], sink);
     assert_eq!(value["machine"]["database_is_local"], true);
     let (runs, drains) = (value["runs"].as_array().unwrap(), value["drains"].as_array().unwrap());
@@ -155,7 +153,7 @@ fn on_rabbitmq_nothing_is_lost_doubled_or_left() {
 #[track_caller]
 fn wait_for_relay(scene: &CliFixture<'_>, name: &str, view: &str) {
     let seen = format!("SELECT count(*) > 0 FROM {view} WHERE application_name = '{name}_relay'");
-    until("its relay", LIMIT, || (scene.sql(&seen) == "t").then_some(()));
+    wait_until("its relay", || scene.sql(&seen) == "t");
 }
 
 /// Starts a long comparison and waits until its relay streams.
@@ -216,7 +214,7 @@ fn what_was_finished_before_a_comparison_ended_is_given_and_called_incomplete() 
         let (ended, name) = cut_short(scene, &page.display().to_string(), end);
         // THEN the fault is told, and how far it came
         ended.assert_fault(exit, code, &[why]);
-        let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+        let value = ended.json();
         let incomplete = value["incomplete"].as_str().unwrap();
         assert!(incomplete.starts_with("1 of 2 runs and 0 of 2 drains were finished"), "{ended}");
         assert!(incomplete.contains(why), "{ended}");
@@ -254,7 +252,7 @@ fn a_whole_report_is_given_though_something_cannot_be_removed() {
     // THEN its figures are there, and what is left is told with what removes it
     let remove = format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE;");
     ended.assert_fault(4, "compare.left-over", &["nothing is dropped here", &remove]);
-    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    let value = ended.json();
     assert_eq!(value["runs"].as_array().unwrap().len(), 1, "{ended}");
     assert!(value["incomplete"].is_null(), "{ended}");
     // AND that does
@@ -281,12 +279,10 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
     // Not joined: a test that fails would wait for it.
     std::thread::spawn(move || query(&url, &in_use).ok());
     let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'";
-    until("it to be in use", LIMIT, || {
-        (scene.sql(sleeps) == "1" && scene.sql(&waits(true)) == "t").then_some(())
-    });
+    wait_until("it to be in use", || scene.sql(sleeps) == "1" && scene.sql(&waits(true)) == "t");
     // WHEN it is interrupted, waits for that table, and is interrupted again
     relay.signal(Signal::INT);
-    until("the removal to wait", LIMIT, || (scene.sql(&waits(false)) == "t").then_some(()));
+    wait_until("the removal to wait", || scene.sql(&waits(false)) == "t");
     // THEN it ends, and tells what removes the rest
     let ended = relay.signal_until_end(Signal::INT);
     ended.assert_fault(
@@ -318,11 +314,9 @@ fn a_server_that_is_away_at_the_end_is_waited_for() {
     };
     let words = ["compare", "--intervals", "none", "--backlog", "0", "--duration", "10m"];
     let relay = scene.spawn(&words);
-    until("its relay", LIMIT, || (slots("true") == "1").then_some(()));
+    wait_until("its relay", || slots("true") == "1");
     postgres.crash().unwrap();
-    until("the removal to begin", LIMIT, || {
-        relay.said().contains("removing what was made").then_some(())
-    });
+    wait_until("the removal to begin", || relay.said().contains("removing what was made"));
     // WHEN the server comes back
     postgres.start_again().unwrap();
     // THEN nothing stays there, above all no slot
@@ -344,7 +338,7 @@ fn what_a_killed_comparison_left_is_removed_by_the_next() {
     // THEN its relay stops by itself, which is all that can be had of the dead
     let reads =
         format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}_relay'");
-    until("its relay to stop", LIMIT, || (scene.sql(&reads) == "0").then_some(()));
+    wait_until("its relay to stop", || scene.sql(&reads) == "0");
     assert!(left(&scene).contains(&name));
     // WHEN another one runs THEN it finds and removes what is left
     let (relay, second) = under_way(&scene);

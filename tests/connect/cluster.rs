@@ -17,15 +17,10 @@ pub(crate) struct Cluster {
     _alive: Child,
 }
 
-/// A port on which nobody listens.
-pub(crate) fn closed_port() -> u16 {
-    free_port().unwrap()
-}
-
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
-        let (port, standby_port) = (closed_port(), closed_port());
+        let (port, standby_port) = (free_port().unwrap(), free_port().unwrap());
         let folder = format!("/tmp/walrelay-connect-{}", std::process::id());
         let programs = std::env::var("PG_BIN").unwrap_or("/usr/lib/postgresql/15/bin".to_owned());
         // Postgres does not run as root.

@@ -13,6 +13,7 @@ use walrelay::source::connect::{
     ConnectCause, ConnectError, ConnectErrorKind, StartReplication, open, open_stream,
 };
 use walrelay::source::sql;
+use walrelay_harness::free_port;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -191,7 +192,7 @@ async fn no_schema_but_that_of_postgres_is_searched_whatever_is_set() {
 
 #[tokio::test]
 async fn dead_hosts_are_passed_over() {
-    let (port, dead) = (cluster().port, cluster::closed_port());
+    let (port, dead) = (cluster().port, free_port().unwrap());
     both_sides(&format!("host=127.0.0.1,127.0.0.1 port={dead},{port} user=trusted")).await.unwrap();
     let found =
         open(&info(&format!("host=/nowhere,127.0.0.1 port={port} user=trusted"))).await.unwrap();
@@ -208,7 +209,7 @@ async fn dead_hosts_are_passed_over() {
 
 #[tokio::test]
 async fn a_standby_beside_a_dead_primary_is_no_reason_to_give_up() {
-    let (standby, dead) = (cluster().standby_port, cluster::closed_port());
+    let (standby, dead) = (cluster().standby_port, free_port().unwrap());
     let info = info(&format!("host=127.0.0.1,127.0.0.1 port={dead},{standby} user=trusted"));
     for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
         assert!(error.is_wrong_role(), "{error}");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use walrelay_harness::free_port;
 use walrelay_harness::program::{Launch, Program};
 
-use crate::support::{LIMIT, until};
+use crate::support::{LIMIT, until, wait_until};
 
 const DRIVER: &str = "/usr/bin/chromedriver";
 /// The name of an element's id in the protocol.
@@ -168,7 +168,7 @@ impl Browser {
     /// Waits until a function body returns true.
     #[track_caller]
     pub(crate) fn wait(&self, script: &str) {
-        until(script, LIMIT, || (self.run(script) == true).then_some(()));
+        wait_until(script, || self.run(script) == true);
     }
 
     pub(crate) fn is_seen(&self, css: &str) -> bool {

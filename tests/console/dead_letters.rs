@@ -7,7 +7,7 @@ use walrelay_harness::BrokerKind;
 
 use super::{Console, TOKEN};
 use crate::dead_letters::fixture::{DeadLetterFixture, held};
-use crate::support::{LIMIT, metric, on_both_brokers, until};
+use crate::support::{LIMIT, metric, on_both_brokers, wait_until};
 
 const LETTERS: u64 = 30;
 const TAB: &str = "\u{E004}";
@@ -143,7 +143,7 @@ fn discard_what_was_seen(console: &Console) {
     browser.click("#discard-all");
     browser.wait_text("#action-count", |text| text == "Would discard 2 dead letters.");
     case.insert(&case.other(), 3..4, 900, 3);
-    until("more dead letters", LIMIT, || (case.open().len() == 5).then_some(()));
+    wait_until("more dead letters", || case.open().len() == 5);
     browser.write("#action-reason", "seen");
     browser.click("#action-go");
     browser.wait_text("#job h3", |text| text == "Discard 2 is done");
@@ -258,9 +258,7 @@ fn a_parked_key_is_released_by_clicks_once_nothing_of_it_is_open() {
     // THEN nothing is parked any more, and the key goes on
     browser.wait("return document.querySelector('#action').open === false");
     browser.wait_text("#parked", str::is_empty);
-    until("no parked key", LIMIT, || {
-        (metric(&console.relay, "outbox_dlq_parked_keys")? == 0.0).then_some(())
-    });
+    wait_until("no parked key", || metric(&console.relay, "outbox_dlq_parked_keys") == Some(0.0));
     let id = console.case.insert_one(&name, "k", 3);
     console.case.site.wait_confirmed(&mut console.relay, LIMIT);
     let arrived = held(console.case.site.reader());

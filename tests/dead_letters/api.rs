@@ -8,7 +8,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
 
 use super::fixture::{DeadLetterFixture, held, ids};
-use crate::support::{LIMIT, metric, on_both_brokers, until};
+use crate::support::{LIMIT, metric, on_both_brokers, until, wait_until};
 
 pub(crate) const TOKEN: &str = "a-token-out-of-a-file";
 const DELIVERY: &str = "attempts_max = 1\n";
@@ -17,16 +17,8 @@ const LETTERS: u64 = 30;
 
 on_both_brokers!(dead_letters_are_listed_replayed_and_discarded_over_http, rabbitmq in soak);
 
+/// Sends a request with this first line; status and body of the answer.
 pub(crate) fn request(
-    relay: &RelayProcess,
-    first: &str,
-    token: Option<&str>,
-    body: &str,
-) -> (u16, Value) {
-    request_at(relay.admin(), first, token, body)
-}
-
-pub(crate) fn request_at(
     admin: SocketAddr,
     first: &str,
     token: Option<&str>,
@@ -53,7 +45,7 @@ pub(crate) fn request_at(
 /// The body of an answer with 200.
 #[track_caller]
 pub(crate) fn get(relay: &RelayProcess, path: &str) -> Value {
-    let (status, body) = request(relay, &format!("GET {path}"), Some(TOKEN), "");
+    let (status, body) = request(relay.admin(), &format!("GET {path}"), Some(TOKEN), "");
     assert_eq!(status, 200, "{path}: {body}");
     body
 }
@@ -62,7 +54,7 @@ pub(crate) fn get(relay: &RelayProcess, path: &str) -> Value {
 #[track_caller]
 fn job(relay: &RelayProcess, action: &str, body: &str) -> Value {
     let first = format!("POST /api/dlq/{action}");
-    let (status, begun) = request(relay, &first, Some(TOKEN), body);
+    let (status, begun) = request(relay.admin(), &first, Some(TOKEN), body);
     assert_eq!((status, begun["action"].as_str()), (202, Some(action)), "{begun}");
     until("the end of the job", LIMIT, || {
         let job = get(relay, "/api/dlq/job");
@@ -117,9 +109,7 @@ fn dead_letters_are_listed_replayed_and_discarded_over_http(kind: BrokerKind) {
     assert_eq!((&done["state"], &done["progress"]["done"]), (&"done".into(), &rest.len().into()));
     assert_eq!(listed(&relay, ""), [] as [String; 0]);
     assert_eq!(case.open(), [] as [String; 0]);
-    until("the depth to fall", LIMIT, || {
-        (metric(&relay, "outbox_dlq_depth") == Some(0.0)).then_some(())
-    });
+    wait_until("the depth to fall", || metric(&relay, "outbox_dlq_depth") == Some(0.0));
     told(&relay, &of_key[0], count, rest.len());
     // THEN the relay has gone on meanwhile
     case.insert_one(&name, "k1", LETTERS);
@@ -133,11 +123,11 @@ fn nobody_else_gets_in(relay: &RelayProcess) {
         [(None, "api.token-missing"), (Some("a-token-out-of-a-fil"), "api.token-wrong")]
     {
         for first in ["GET /api/dlq", "POST /api/dlq/replay", "POST /api/dlq/discard"] {
-            let (status, body) = request(relay, first, token, all);
+            let (status, body) = request(relay.admin(), first, token, all);
             assert_eq!((status, body["code"].as_str()), (401, Some(code)), "{first}: {body}");
         }
     }
-    let (status, body) = request(relay, "GET /api/dlq/job", Some(TOKEN), "");
+    let (status, body) = request(relay.admin(), "GET /api/dlq/job", Some(TOKEN), "");
     assert_eq!((status, body["code"].as_str()), (404, Some("api.no-job")), "{body}");
 }
 

@@ -4,7 +4,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::{LIMIT, metric, on_both_brokers, until};
+use crate::support::{LIMIT, metric, on_both_brokers, wait_until};
 
 const POISON: u64 = 150;
 /// Most events of a replay that are delivered and not yet resolved.
@@ -19,7 +19,7 @@ fn count(relay: &RelayProcess, name: &str) -> f64 {
 }
 
 fn kill_at(relay: &mut RelayProcess, name: &str, at_least: f64) {
-    until(name, LIMIT, || (count(relay, name) >= at_least).then_some(()));
+    wait_until(name, || count(relay, name) >= at_least);
     relay.restart().unwrap();
 }
 
@@ -44,9 +44,9 @@ fn kills_between_failure_and_resolution_lose_nothing(kind: BrokerKind) {
     for written in [1, 20, 60] {
         if (case.open().len() as u64) < POISON {
             // A kill may come after the last of them: then there is nothing to wait for.
-            until("letters", LIMIT, || {
+            wait_until("letters", || {
                 let told = count(&relay, "outbox_dlq_published_total") >= f64::from(written);
-                (told || case.open().len() as u64 == POISON).then_some(())
+                told || case.open().len() as u64 == POISON
             });
             relay.restart().unwrap();
             kills += 1;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use walrelay_harness::BrokerKind;
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::{LIMIT, metric, on_both_brokers, until};
+use crate::support::{LIMIT, metric, on_both_brokers, wait_until};
 
 /// Without end; and the others are many times as many as may be in flight.
 const ATTEMPTS: &str = "attempts_max = 1000\nwindow_events_max = 300\n";
@@ -23,12 +23,10 @@ fn an_event_without_a_destination_holds_up_its_key_alone(kind: BrokerKind) {
     case.insert_one(&case.site.name, "held", 2);
     case.insert(&case.site.name, 0..20, 0, 1_000);
     // THEN the others arrive while it is tried
-    until("the others to arrive", LIMIT, || (reader.count() >= 1_000).then_some(()));
+    wait_until("the others to arrive", || reader.count() >= 1_000);
     println!("{kind:?}: the others within {:?}", began.elapsed());
     assert_eq!(case.open(), [] as [String; 0]);
-    until("a second attempt", LIMIT, || {
-        (metric(&relay, "outbox_retries_total")? >= 1.0).then_some(())
-    });
+    wait_until("a second attempt", || metric(&relay, "outbox_retries_total") >= Some(1.0));
     println!("{kind:?}: a second attempt within {:?}", began.elapsed());
     assert_eq!(reader.count(), 1_000);
     // WHEN its attempts are used up THEN it is a dead letter, and its key goes on

@@ -3,7 +3,7 @@
 use walrelay_harness::{BrokerKind, proc};
 
 use super::fixture::{DeadLetterFixture, held, ids};
-use crate::support::{LIMIT, metric, stop, until};
+use crate::support::{LIMIT, metric, stop, wait_until};
 
 const PARK_KEY: &str = "on_dead_letter = \"park_key\"\n";
 /// The prefix by which `walrelay dlq` names a key or an id that is cut.
@@ -128,8 +128,8 @@ fn rows_larger_than_a_record_are_dead_lettered() {
     case.must(&["dlq", "discard", "--key", &key, "--yes"]);
     case.must(&["dlq", "release", "--key", &key]);
     let keys = (ROWS.len() + 1) as f64;
-    until("the release to be heard", LIMIT, || {
-        (metric(&relay, "outbox_dlq_parked_keys") == Some(keys - 1.0)).then_some(())
+    wait_until("the release to be heard", || {
+        metric(&relay, "outbox_dlq_parked_keys") == Some(keys - 1.0)
     });
     insert(case, "'released'", ["$name", "repeat('l', 500000)", "'t'", "'{}'", "null"]);
     case.site.wait_confirmed(&mut relay, LIMIT);

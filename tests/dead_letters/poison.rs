@@ -5,7 +5,7 @@ use walrelay_harness::BrokerKind;
 
 use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::faults::read;
-use crate::support::{LIMIT, metric, on_both_brokers, stop, until, volume};
+use crate::support::{LIMIT, metric, on_both_brokers, stop, volume, wait_until};
 
 const KEYS: u64 = 100;
 
@@ -78,9 +78,7 @@ fn one_poison(
     // What is terminal uses up no attempts.
     let exhausted = if letters[0]["error_class"] == "rabbitmq.no-route" { 1.0 } else { 0.0 };
     assert_eq!(metric(&relay, "outbox_retry_exhaustions_total"), Some(exhausted));
-    until("the depth to be known", LIMIT, || {
-        (metric(&relay, "outbox_dlq_depth") == Some(1.0)).then_some(())
-    });
+    wait_until("the depth to be known", || metric(&relay, "outbox_dlq_depth") == Some(1.0));
     assert!(metric(&relay, "outbox_dlq_oldest_age_seconds").unwrap() > 0.0);
     stop(&mut relay);
     poison
@@ -167,9 +165,7 @@ fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released(kind: Broker
     case.must(&["dlq", "discard", "--topic", &case.lost(), "--yes"]);
     case.must(&["dlq", "replay", "--key", "k"]);
     case.must(&["dlq", "release", "--key", "k"]);
-    until("the release to be heard", LIMIT, || {
-        (metric(&relay, "outbox_dlq_parked_keys") == Some(0.0)).then_some(())
-    });
+    wait_until("the release to be heard", || metric(&relay, "outbox_dlq_parked_keys") == Some(0.0));
     case.insert_one(&name, "k", 6);
     case.site.wait_confirmed(&mut relay, LIMIT);
     assert_eq!(case.open(), [] as [String; 0]);

@@ -4,7 +4,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::alter_topic;
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::{LIMIT, metric, shared_kafka, until};
+use crate::support::{LIMIT, metric, shared_kafka, wait_until};
 
 const OLDEST: &str = "message.timestamp.before.max.ms";
 
@@ -22,7 +22,7 @@ fn a_refused_time_holds_events_and_makes_no_dead_letter() {
     // THEN it says what the broker refuses, and gives no event up after any number of attempts
     let log = || std::fs::read_to_string(relay.log_file()).unwrap();
     let retries = || metric(&relay, "outbox_retries_total").unwrap_or_default();
-    until("more attempts than events may have", LIMIT, || (retries() > 30.0).then_some(()));
+    wait_until("more attempts than events may have", || retries() > 30.0);
     assert!(log().contains("the clocks of this host"), "{}", relay.tail(40));
     assert_eq!(metric(&relay, "outbox_dlq_published_total"), Some(0.0));
     // AND only the first refusal costs the sink, with which other topics are published

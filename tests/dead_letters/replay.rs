@@ -3,7 +3,7 @@
 use walrelay_harness::BrokerKind;
 
 use super::fixture::{DeadLetterFixture, held, ids};
-use crate::support::{LIMIT, metric, on_both_brokers, until};
+use crate::support::{LIMIT, metric, on_both_brokers, wait_until};
 
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
@@ -40,9 +40,7 @@ fn what_was_mended_is_replayed_in_key_order(kind: BrokerKind) {
     let before = case.records_read();
     case.must(&["dlq", "replay", "--all"]);
     assert_eq!(case.records_read(), before);
-    until("the depth to fall", LIMIT, || {
-        (metric(&relay, "outbox_dlq_depth") == Some(0.0)).then_some(())
-    });
+    wait_until("the depth to fall", || metric(&relay, "outbox_dlq_depth") == Some(0.0));
 }
 
 /// The first are refused by a small limit, and pass a large one.

@@ -5,7 +5,7 @@ use walrelay_harness::{BrokerKind, Kafka, consumer};
 
 use super::fixture::{DeadLetterFixture, held};
 use crate::support::broker::Destination;
-use crate::support::{LIMIT, metric, shared_postgres, shared_rabbitmq, status, until};
+use crate::support::{LIMIT, metric, shared_postgres, shared_rabbitmq, status, until, wait_until};
 
 const WINDOW: u64 = 4_000;
 /// More than the relay lets out before it has measured anything.
@@ -40,10 +40,10 @@ fn others_go_on(
     let lost = case.insert_one(&case.lost(), "lost", 1);
     case.insert(good, 100..150, GOOD + 1, GOOD);
     // THEN they are published, and the one is a dead letter
-    until("the events of the other destination", LIMIT, || {
+    wait_until("the events of the other destination", || {
         assert!(relay.is_running(), "{}", relay.tail(20));
         let published = settled(relay, "published") >= Some(before + (2 * GOOD) as f64);
-        (published && settled(relay, "dead_lettered") == Some(1.0)).then_some(())
+        published && settled(relay, "dead_lettered") == Some(1.0)
     });
     assert_eq!(case.open(), [lost]);
     // AND the silent one is named
@@ -55,10 +55,10 @@ fn others_go_on(
     assert!(text.contains(&format!("{named} confirms nothing")), "{text}");
     // WHEN more of its events come than the window has room for
     case.insert(silent, 0..50, SILENT + 2, WINDOW);
-    until("a full window", LIMIT, || {
+    wait_until("a full window", || {
         let in_flight = metric(relay, "outbox_in_flight_events");
         assert!(in_flight <= Some(WINDOW as f64), "{in_flight:?}");
-        (in_flight == Some(WINDOW as f64)).then_some(())
+        in_flight == Some(WINDOW as f64)
     });
     // THEN the slot stands before its first event
     let confirmed = case.site.confirmed().unwrap();
@@ -86,9 +86,7 @@ fn a_topic_without_enough_replicas_holds_back_its_own_events() {
     let both = [("min.insync.replicas", "2")];
     consumer::create_replicated_topic(&brokers, &silent, (1, 2), &both).unwrap();
     drop(second);
-    until("the loss", LIMIT, || {
-        (consumer::leaders(&brokers, &silent).unwrap()[0].1 == 1).then_some(())
-    });
+    wait_until("the loss", || consumer::leaders(&brokers, &silent).unwrap()[0].1 == 1);
     let named = format!("topic {silent}");
     others_go_on(&case, &mut case.relay(), (&silent, &named), || {
         consumer::alter_topic(&brokers, &silent, "min.insync.replicas", "1").unwrap();

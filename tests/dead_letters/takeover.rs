@@ -3,7 +3,7 @@
 use walrelay_harness::BrokerKind;
 
 use super::fixture::DeadLetterFixture;
-use crate::support::{LIMIT, on_both_brokers, start, state, until, wait_looks};
+use crate::support::{LIMIT, on_both_brokers, start, state, wait_looks, wait_until};
 
 on_both_brokers!(a_key_that_a_peer_has_parked_is_parked_after_a_takeover, rabbitmq in soak);
 
@@ -16,10 +16,10 @@ fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover(kind: BrokerKind) {
     case.insert_one(&name, "k", 1);
     site.wait_confirmed(&mut relay, LIMIT);
     let mut peer = start(case.config_of_peer(), &format!("{name}_second"));
-    until("a standby", LIMIT, || (state(&peer) == "standby").then_some(()));
+    wait_until("a standby", || state(&peer) == "standby");
     wait_looks(site, 3);
     relay.freeze().unwrap();
-    until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+    wait_until("a walsender", || site.terminate_walsender());
     peer.wait_ready(LIMIT).unwrap();
     // WHEN its peer parks a key, and is killed before the next event of the key
     let poison = case.insert_one(&case.lost(), "k", 2);

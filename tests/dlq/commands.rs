@@ -46,12 +46,12 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     }
     // WHEN its letters are replayed THEN they arrive in order, and say what they are
     let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);
-    let tally: Value = serde_json::from_str(&replayed.assert_done().out).unwrap();
+    let tally = replayed.assert_done().json();
     assert_eq!((&tally["matched"], &tally["done"]), (&3.into(), &3.into()));
     replayed.assert_says(&["\"action\":\"replay\"", "\"filter\":\"key=odd state=open\""]);
     assert_eq!(replay_counts(&bench), [("e1", "1"), ("e3", "1"), ("e5", "1")].map(owned));
     let would = bench.dlq(&["release", "--key", "odd", "--dry-run", "--output", "json"]);
-    let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
+    let value = would.assert_done().json();
     assert_eq!((&value["dry_run"], &value["keys"]), (&true.into(), &vec!["odd"].into()));
     bench.dlq(&["release", "--key", "odd"]).assert_done().assert_says(&["key odd released"]);
     for dry_run in [&["--dry-run"][..], &[]] {
@@ -99,7 +99,7 @@ fn list_and_show(bench: &DlqFixture) {
     assert!(!shown.out.contains("seq"), "{shown}");
     bench.dlq(&["show", "e1", "--payload"]).assert_done().assert_says(&["{\"seq\": 1}"]);
     let json = bench.dlq(&["show", "e6", "--payload", "--json"]);
-    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    let value = json.assert_done().json();
     assert_eq!((&value["payload"], &value["payload_encoding"]), (&"AP8=".into(), &"base64".into()));
     assert_eq!(value["history"][0]["what"], "dead-lettered");
     let two = bench.dlq(&["show", "e1", "e2", "--json"]);

@@ -9,7 +9,7 @@ use walrelay_harness::{BrokerKind, proc};
 
 use crate::dead_letters::api::{TOKEN, request};
 use crate::dead_letters::fixture::{DeadLetterFixture, ids};
-use crate::support::{LIMIT, shared_kafka, until};
+use crate::support::{LIMIT, shared_kafka, until, wait_until};
 
 /// Writes dead letters with these headers beside those without which they were none.
 fn forge(topic: &str, key: &str, letters: usize, headers: &[(&str, &[u8])]) {
@@ -60,7 +60,7 @@ fn another_service_of_the_same_names_parks_no_key_here() {
     reader.wait_until(1, LIMIT);
     assert_eq!(case.open().len(), 3, "no dead letter of its own");
     let lost = case.insert_one(&case.lost(), "k2", 1);
-    until("a dead letter", LIMIT, || (case.open().len() == 4).then_some(()));
+    wait_until("a dead letter", || case.open().len() == 4);
     let own = case.list(&[&lost]);
     let system = case.site.value("select system_identifier from pg_control_system()");
     assert_eq!(own[0]["system"], system.as_str(), "{own:?}");
@@ -86,9 +86,9 @@ fn a_forged_letter_is_published_nowhere_and_a_forged_release_is_logged() {
     forge(&dlq, "k9", 1, &[("dlq-original-topic", other.as_bytes())]);
     forge(&dlq, "k9", 1, &[("dlq-resolution", b"released"), ("dlq-relay", b"mallory")]);
     // THEN the log says who has released a key
-    until("the line of the release", LIMIT, || {
+    wait_until("the line of the release", || {
         let log = std::fs::read_to_string(relay.log_file()).unwrap();
-        (log.contains("dead-letter.released") && log.contains("mallory")).then_some(())
+        log.contains("dead-letter.released") && log.contains("mallory")
     });
     // THEN a replay does not go there, and a dry run says so
     let words = ["1 would be published to where no route", "--any-destination"];
@@ -116,7 +116,7 @@ fn letters_of_any_size_do_not_grow_the_process() {
     // WHEN a relay starts, and the console lists them
     let relay = case.relay();
     let lists = |count: usize| {
-        let (code, body) = request(&relay, "GET /api/dlq?limit=1000", Some(TOKEN), "");
+        let (code, body) = request(relay.admin(), "GET /api/dlq?limit=1000", Some(TOKEN), "");
         (code == 200 && body["dead_letters"].as_array().unwrap().len() == count).then_some(())
     };
     until("the list", LIMIT, || lists(LETTERS));

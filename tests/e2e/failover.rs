@@ -5,7 +5,7 @@ use std::time::Duration;
 use walrelay_harness::relay::get;
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::{Fixture, LIMIT, shared_kafka, until};
+use crate::support::{Fixture, LIMIT, shared_kafka, until, wait_until};
 
 const NAME: &str = "failover";
 
@@ -14,9 +14,9 @@ fn make_slot(primary: &Postgres, standby: &Postgres) {
     let sql = format!("select pg_create_logical_replication_slot('{NAME}', 'pgoutput')");
     std::thread::scope(|scope| {
         let making = scope.spawn(|| standby.sql(NAME, &sql));
-        until("a slot on the standby", LIMIT, || {
+        wait_until("a slot on the standby", || {
             primary.sql(NAME, "select pg_log_standby_snapshot()").unwrap();
-            making.is_finished().then_some(())
+            making.is_finished()
         });
         making.join().unwrap().unwrap();
     });
@@ -38,9 +38,7 @@ fn a_living_relay_waits_for_the_promotion_and_goes_on() {
     site.insert_event("key", 1);
     site.wait_confirmed(&mut relay, LIMIT);
     site.url = standby.url(NAME);
-    until("the row on the standby", LIMIT, || {
-        (site.value("select count(*) from outbox") == "1").then_some(())
-    });
+    wait_until("the row on the standby", || site.value("select count(*) from outbox") == "1");
     // WHEN the primary dies THEN the relay says what it waits for
     primary.crash().unwrap();
     until("a relay that waits", LIMIT, || {
@@ -81,13 +79,12 @@ fn a_relay_whose_standby_is_down_waits_for_it() {
     // WHEN more is written THEN the relay says what Postgres waits for, and goes on
     let pid = relay.pid();
     let mut seq = 1;
-    until("the warning of postgres", LIMIT, || {
+    wait_until("the warning of postgres", || {
         assert!(relay.is_running(), "{}", relay.tail(20));
         seq += 1;
         site.insert_event("key", seq);
         let tail = relay.tail(100);
-        (tail.contains("source.notice") && tail.contains("synchronized_standby_slots"))
-            .then_some(())
+        tail.contains("source.notice") && tail.contains("synchronized_standby_slots")
     });
     // WHEN Postgres does not wait any more THEN all comes, in the same process
     site.execute("alter system reset synchronized_standby_slots");

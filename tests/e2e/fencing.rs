@@ -8,12 +8,11 @@ use walrelay_harness::consumer::Record;
 use walrelay_harness::oracle::{self, TruthRow};
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess, get};
-use walrelay_harness::{
-    BrokerKind, Kafka, KafkaListener, KafkaOptions, Postgres, PostgresOptions, free_port,
-};
+use walrelay_harness::{BrokerKind, Kafka, KafkaListener, KafkaOptions, Postgres, free_port};
 
 use crate::support::{
-    Fixture, LIMIT, metric, name_on, on_both_brokers, shared_rabbitmq, start, state, until,
+    Fixture, LIMIT, metric, name_on, on_both_brokers, own_postgres, shared_rabbitmq, start, state,
+    until, wait_until,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "2000";
@@ -33,9 +32,7 @@ struct Network {
 
 impl Network {
     fn start(kind: BrokerKind) -> Network {
-        let settings = vec![("wal_sender_timeout".to_owned(), WAL_SENDER_TIMEOUT_MS.to_owned())];
-        let options = PostgresOptions { settings, ..PostgresOptions::default() };
-        let postgres = Postgres::start(options).unwrap();
+        let postgres = own_postgres(&[("wal_sender_timeout", WAL_SENDER_TIMEOUT_MS)]);
         let to_postgres = Proxy::start(postgres.port()).unwrap();
         let (kafka, to_broker) = match kind {
             BrokerKind::Kafka => {
@@ -97,9 +94,7 @@ fn relay_with_events(site: &Fixture, network: &Network) -> RelayProcess {
     network.to_broker.silence();
     insert(site, 1 + EACH);
     let held = Some((KEYS * EACH) as f64);
-    until("events in flight", LIMIT, || {
-        (metric(&relay, "outbox_in_flight_events") == held).then_some(())
-    });
+    wait_until("events in flight", || metric(&relay, "outbox_in_flight_events") == held);
     relay
 }
 
@@ -113,9 +108,7 @@ fn take_over(site: &Fixture) -> RelayProcess {
 }
 
 pub(crate) fn wait_nothing_in_flight(relay: &RelayProcess) {
-    until("nothing in flight", LIMIT, || {
-        (metric(relay, "outbox_in_flight_events") == Some(0.0)).then_some(())
-    });
+    wait_until("nothing in flight", || metric(relay, "outbox_in_flight_events") == Some(0.0));
 }
 
 /// Keys whose last record is not their latest event, and records behind it.
@@ -162,7 +155,7 @@ fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: Br
     let second = take_over(&site);
     network.to_broker.cut();
     first.thaw().unwrap();
-    until("a standby", LIMIT, || (state(&first) == "standby").then_some(()));
+    wait_until("a standby", || state(&first) == "standby");
     wait_nothing_in_flight(&first);
     // THEN nothing of it stands behind them
     assert_nothing_behind(&site, second, &first);

@@ -3,7 +3,7 @@
 use walrelay_harness::{Postgres, PostgresOptions};
 use walrelay_measure::numbers;
 
-use crate::support::{Fixture, LIMIT, query, shared_kafka, until, volume};
+use crate::support::{Fixture, query, shared_kafka, volume, wait_until};
 
 const RETAINED_BYTES_MAX: u64 = 2 * (16 << 20);
 
@@ -35,7 +35,7 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
         query(&neighbour, chunk).unwrap();
         query(&neighbour, "checkpoint").unwrap();
         // WHEN another chunk was written, THEN the slot lets go of the one before
-        until("the slot to follow", LIMIT, || (retained() < RETAINED_BYTES_MAX / 2).then_some(()));
+        wait_until("the slot to follow", || retained() < RETAINED_BYTES_MAX / 2);
         most = most.max(retained());
     }
     println!("{} written, at most {} kept", numbers::bytes(written()), numbers::bytes(most));

@@ -25,14 +25,15 @@ use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{ConfirmedSample, ConfirmedSampler, Verdict, check_confirmed};
 use walrelay_harness::rabbit::Tap;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, RabbitMq};
+use walrelay_harness::{Broker, BrokerKind, Postgres, RabbitMq};
 use walrelay_measure::numbers;
 use walrelay_measure::table::Table;
 
 use self::causes::Moments;
 use crate::support::broker::Destination;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, own_postgres, seed, until,
+    volume, wait_until,
 };
 
 /// The most events that a kill finds in flight: small, because an outage fills any window.
@@ -91,9 +92,7 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
         }
     };
     let timeout_ms = WAL_SENDER_TIMEOUT.as_millis().to_string();
-    let settings = vec![("wal_sender_timeout".to_owned(), timeout_ms)];
-    let mut postgres =
-        Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
+    let mut postgres = own_postgres(&[("wal_sender_timeout", timeout_ms.as_str())]);
     let site = Fixture::new(&postgres, destination, &name_on(kind, "kill"));
     // The confirmed LSN is compared with what the broker held at a time.
     site.stamp_by_broker();
@@ -306,10 +305,10 @@ fn freeze(site: &Fixture, relay: &mut RelayProcess) {
         return;
     }
     let frozen = Instant::now();
-    until("wal_sender_timeout", LIMIT, || {
+    wait_until("wal_sender_timeout", || {
         let frozen_for = frozen.elapsed();
         let free = site.slot_is_active() == Some(false);
-        (frozen_for > WAL_SENDER_TIMEOUT && free || frozen_for > FREEZE_MAX).then_some(())
+        frozen_for > WAL_SENDER_TIMEOUT && free || frozen_for > FREEZE_MAX
     });
     // It may have given up meanwhile.
     let _gone = relay.thaw().is_err();
@@ -330,7 +329,7 @@ fn on_postgres(
             Fault::Crash => crashes_us.push(crash(site, postgres, alive, admin)),
             _ => {
                 terminated_us.push(now_us());
-                until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+                wait_until("a walsender", || site.terminate_walsender());
             }
         }
     }

@@ -7,7 +7,9 @@ use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
 use walrelay_measure::numbers;
 
-use crate::support::{Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume};
+use crate::support::{
+    Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume, wait_until,
+};
 
 /// The default in a soak run; in a quick run so small that it fills within seconds.
 fn window_bytes() -> u64 {
@@ -76,9 +78,7 @@ fn a_huge_row_leaves_nothing_behind(kind: BrokerKind) {
     // THEN it was in the process, and is there no more
     let memory = || proc::memory(relay.pid()).unwrap();
     assert!(memory().peak_rss_bytes > before + HUGE_BYTES);
-    until("the memory to be given back", LIMIT, || {
-        (memory().rss_bytes < before + LEFT_BYTES_MAX).then_some(())
-    });
+    wait_until("the memory to be given back", || memory().rss_bytes < before + LEFT_BYTES_MAX);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a_standstill(name: &str, kind: BrokerKind, (stop, go_on): (Act, Act), repeate
         || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= window_bytes() as f64);
     // A broker that says that it takes nothing is given nothing.
     let told = || relay.said("the broker takes no messages for now");
-    until("a standstill", LIMIT, || (full() || told()).then_some(()));
+    wait_until("a standstill", || full() || told());
     // WHEN it stands still for a while
-    let freeze = Duration::from_secs(volume(20, 60));
+    let freeze = Duration::from_secs(volume(10, 60));
     until("the end of the standstill", freeze * 2, || (frozen.elapsed() > freeze).then_some(()));
     go_on(&broker).unwrap();
     // THEN the process has not grown, and all arrives

@@ -18,7 +18,6 @@ mod rollback;
 mod silence;
 mod silent_peer;
 mod slot;
-mod source_faults;
 mod standby;
 mod state_file;
 mod states;

@@ -6,7 +6,7 @@ use walrelay_harness::consumer::{create_topic, delete_topic, end_offsets, topics
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use crate::support::broker::Destination;
-use crate::support::{Fixture, LIMIT, metric, shared_kafka, shared_postgres, until};
+use crate::support::{Fixture, LIMIT, metric, shared_kafka, shared_postgres, wait_until};
 
 const EVENTS: u64 = 4_000;
 const KEYS: u64 = 50;
@@ -34,6 +34,12 @@ fn killed_half_way(site: &Fixture) {
     assert!(reader.count() < EVENTS, "it was done before it was killed");
 }
 
+/// Deletes a topic, and waits for its end.
+fn delete_topic_of(site: &Fixture, kafka: &str) {
+    delete_topic(kafka, &site.name).unwrap();
+    wait_until("the end of the topic", || topics_of(kafka, &site.name).unwrap().is_empty());
+}
+
 /// WHEN the next process publishes there THEN it passes over nothing, and everything arrives.
 fn all_arrives_at(moved: &Fixture) {
     let reader = moved.reader();
@@ -56,9 +62,7 @@ fn marks_of_a_topic_that_was_made_anew_are_not_believed() {
     let site = Fixture::on(BrokerKind::Kafka, "anew");
     killed_half_way(&site);
     let kafka = shared_kafka().bootstrap();
-    delete_topic(&kafka, &site.name).unwrap();
-    let is_gone = || topics_of(&kafka, &site.name).unwrap().is_empty().then_some(());
-    until("the end of the topic", LIMIT, is_gone);
+    delete_topic_of(&site, &kafka);
     let moved = site.moved_to(shared_kafka());
     assert!(end_offsets(&kafka, &site.name).unwrap().values().all(|end| *end == 0));
     all_arrives_at(&moved);
@@ -74,14 +78,12 @@ fn a_topic_that_was_made_anew_while_nothing_was_sent_gets_a_new_client() {
     site.wait_confirmed(&mut relay, LIMIT);
     // WHEN its topic is deleted and created again
     let kafka = shared_kafka().bootstrap();
-    delete_topic(&kafka, &site.name).unwrap();
-    let is_gone = || topics_of(&kafka, &site.name).unwrap().is_empty().then_some(());
-    until("the end of the topic", LIMIT, is_gone);
+    delete_topic_of(&site, &kafka);
     create_topic(&kafka, &site.name, 3, &[]).unwrap();
     // THEN the relay finds that out, and goes on
-    until("a new client", LIMIT, || {
+    wait_until("a new client", || {
         assert!(relay.is_running());
-        relay.tail(100).contains("may have been deleted and created again").then_some(())
+        relay.tail(100).contains("may have been deleted and created again")
     });
     site.insert_event("key", 2);
     site.wait_confirmed(&mut relay, LIMIT);

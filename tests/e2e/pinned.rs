@@ -4,37 +4,16 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use walrelay_harness::BrokerKind;
 use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::{Fixture, LIMIT, metric, status, until};
+use crate::support::session::Session;
+use crate::support::{Fixture, LIMIT, metric, own_postgres, status, until, wait_until};
 
 /// How old a transaction must be: less than the 15 s after which Postgres writes a record of running
 /// transactions, which only a restart_lsn that stands for another reason would show.
 const PINNED_AFTER: &str = "2s";
-
-/// A session that stays open.
-struct OpenSession {
-    runtime: tokio::runtime::Runtime,
-    client: tokio_postgres::Client,
-}
-
-impl OpenSession {
-    fn new(url: &str, sql: &str) -> OpenSession {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls);
-        let (client, connection) = runtime.block_on(connecting).unwrap();
-        runtime.spawn(connection);
-        let session = OpenSession { runtime, client };
-        session.run(sql).unwrap();
-        session
-    }
-
-    fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
-        self.runtime.block_on(self.client.batch_execute(sql))
-    }
-}
 
 fn pinned_by(relay: &RelayProcess) -> Value {
     status(relay)["slot"]["pinned_by"].take()
@@ -51,9 +30,7 @@ fn wait_pinned(site: &Fixture, relay: &RelayProcess, kind: &str) -> Value {
 #[test]
 fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
     // GIVEN a relay whose role may not read statistics, and a transaction that has written
-    let settings = vec![("max_prepared_transactions".to_owned(), "2".to_owned())];
-    let options = PostgresOptions { settings, ..PostgresOptions::default() };
-    let postgres = Postgres::start(options).unwrap();
+    let postgres = own_postgres(&[("max_prepared_transactions", "2")]);
     let site = Fixture::new(&postgres, BrokerKind::Kafka, "pinned");
     site.execute(
         "create table other (t text); create role relay login replication;
@@ -63,10 +40,9 @@ fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
     let url = config.url.replace("postgres@", "relay@");
     let source_extra = format!("pinned_after = \"{PINNED_AFTER}\"\nwatch_interval = \"200ms\"\n");
     let relay = site.relay_with(RelayConfig { url, source_extra, ..config });
-    let batch = OpenSession::new(
-        &site.url,
-        "set application_name = 'batch'; begin; insert into other values ('secret')",
-    );
+    let batch = Session::open(&site.url).unwrap();
+    let write = "set application_name = 'batch'; begin; insert into other values ('secret')";
+    batch.first_value(write).unwrap();
     let pid = site.value("select pid from pg_stat_activity where application_name = 'batch'");
     // WHEN WAL grows THEN its backend is named
     let pin = wait_pinned(&site, &relay, "transaction");
@@ -87,7 +63,7 @@ fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
     let shown = site.command(&superuser, &["slot", "show"]).wait();
     assert!(shown.all().contains(&format!("transaction of pid {pid}")), "{}", shown.all());
     // WHEN it is prepared THEN that is named by its id
-    batch.run("prepare transaction 'two-phase'").unwrap();
+    batch.first_value("prepare transaction 'two-phase'").unwrap();
     let pin = wait_pinned(&site, &relay, "prepared_transaction");
     assert_eq!((&pin["pid"], pin["name"].as_str()), (&Value::Null, Some("two-phase")));
     let mend = "ROLLBACK PREPARED 'two-phase'";
@@ -97,14 +73,14 @@ fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
         where usename = 'relay' and backend_type = 'client backend'";
     let watched_by = site.value(backend).parse().unwrap();
     signal(watched_by, Signal::STOP).unwrap();
-    until("nothing is known", LIMIT, || pinned_by(&relay).is_null().then_some(()));
+    wait_until("nothing is known", || pinned_by(&relay).is_null());
     signal(watched_by, Signal::CONT).unwrap();
     wait_pinned(&site, &relay, "prepared_transaction");
     let told = |line: &&str| line.contains("slot.pinned") && line.contains("two-phase");
     assert_eq!(relay.tail(1_000).lines().filter(told).count(), 1, "{}", relay.tail(30));
     // WHEN it is rolled back THEN nothing is named any more
     site.execute("rollback prepared 'two-phase'");
-    until("no pin", LIMIT, || pinned_by(&relay).is_null().then_some(()));
+    wait_until("no pin", || pinned_by(&relay).is_null());
     assert_eq!(metric(&relay, "outbox_slot_pinned_seconds"), Some(0.0));
     assert!(relay.said("no longer holds restart_lsn"), "{}", relay.tail(20));
 }
@@ -112,17 +88,16 @@ fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
 #[test]
 fn a_reader_pins_nothing() {
     // GIVEN an old snapshot that has written nothing
-    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let postgres = own_postgres(&[]);
     let site = Fixture::new(&postgres, BrokerKind::Kafka, "pinned_reader");
     site.execute("create table other (t text)");
     let source_extra = format!("pinned_after = \"{PINNED_AFTER}\"\nwatch_interval = \"200ms\"\n");
     let mut relay = site.relay_with(RelayConfig { source_extra, ..site.config() });
     let restart =
         "select restart_lsn::text from pg_replication_slots where slot_name = 'pinned_reader'";
-    let reader = OpenSession::new(
-        &site.url,
-        "begin isolation level repeatable read; select count(*) from other",
-    );
+    let reader = Session::open(&site.url).unwrap();
+    let read = "begin isolation level repeatable read; select count(*) from other";
+    reader.first_value(read).unwrap();
     let before = site.value(restart);
     // WHEN WAL grows THEN restart_lsn moves all the same
     until("restart_lsn to move", Duration::from_secs(60), || {
@@ -132,5 +107,5 @@ fn a_reader_pins_nothing() {
         (site.value(restart) != before).then_some(())
     });
     assert_eq!(pinned_by(&relay), Value::Null);
-    reader.run("commit").unwrap();
+    reader.first_value("commit").unwrap();
 }

@@ -8,7 +8,8 @@ use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::session::Session;
 use crate::support::{
-    Fixture, LIMIT, half_machine, name_on, on_both_brokers, start, state, until, window_is_full,
+    Fixture, LIMIT, half_machine, name_on, on_both_brokers, start, state, wait_until,
+    window_is_full,
 };
 
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
@@ -30,7 +31,7 @@ fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     site.wait_confirmed(&mut relay, LIMIT);
     broker.kill9().unwrap();
     Backlog::new(&site.url, 20_000).fill().unwrap();
-    until("a full window", LIMIT, || window_is_full(&relay).then_some(()));
+    wait_until("a full window", || window_is_full(&relay));
     // WHEN Postgres is told to stop
     let took = postgres.stop_fast(SINK_DEAD_LIMIT).unwrap();
     // THEN it does, and after a restart of both nothing is lost, and nothing repeated
@@ -51,7 +52,7 @@ fn a_smart_shutdown_waits_for_no_relay() {
     let site = Fixture::new(&postgres, BrokerKind::Kafka, "postgres_stop_smart");
     let (mut relay, reader) = (site.relay(), site.reader());
     let mut second = start(site.config(), "postgres_stop_smart_second");
-    until("a standby", LIMIT, || (state(&second) == "standby").then_some(()));
+    wait_until("a standby", || state(&second) == "standby");
     let session = Session::open(&site.url).unwrap();
     let insert = |seq: u64| {
         let sql = "insert into outbox values (gen_random_uuid(), 'order', 'key', 'created', ";
@@ -82,7 +83,7 @@ fn a_smart_shutdown_without_other_sessions_ends_within_the_patience_of_pg_ctl() 
     let site = Fixture::new(&postgres, BrokerKind::Kafka, "postgres_stop_smart_alone");
     let (mut relay, reader) = (site.relay(), site.reader());
     let second = start(site.config(), "postgres_stop_smart_alone_second");
-    until("a standby", LIMIT, || (state(&second) == "standby").then_some(()));
+    wait_until("a standby", || state(&second) == "standby");
     postgres.begin_stop_smart().unwrap();
     let took = postgres.wait_stopped(SMART_LIMIT).unwrap();
     postgres.start_again().unwrap();

@@ -3,48 +3,7 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::{CliFixture, OUTBOX_SQL, TopicRecord, read};
-
-#[test]
-fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
-    // GIVEN a relay that streams
-    let scene = CliFixture::ready("pub_gap");
-    let mut relay = scene.spawn(&["run"]);
-    scene.wait_streaming(&mut relay);
-    scene.insert("1", "{}");
-    scene.wait_confirmed(&mut relay);
-    // WHEN all of its connections end, and the table is out of the publication for one row, with no
-    // moment at which anybody could have seen it
-    scene.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND pid <> pg_backend_pid();
-         ALTER PUBLICATION walrelay DROP TABLE outbox;
-         INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
-             VALUES ('pub_gap', '2', 'T', '{}');
-         ALTER PUBLICATION walrelay ADD TABLE outbox",
-    );
-    // THEN it says so, and how to publish what is missing
-    let ended = relay.wait();
-    ended.assert_fault(
-        4,
-        "publication.recreated",
-        &[
-            "public.outbox was taken out of publication walrelay and put back",
-            "WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *)",
-        ],
-    );
-    // AND what it says helps, once it is acknowledged
-    scene.walrelay(&["run"]).assert_fault(4, "publication.recreated", &["stopped since"]);
-    scene.walrelay(&["resume", "--yes"]).assert_done();
-    scene.sql(
-        "WITH moved AS (DELETE FROM public.outbox WHERE aggregateid >= '2' RETURNING *)
-             INSERT INTO public.outbox SELECT * FROM moved ORDER BY created_at",
-    );
-    let keys = |records: Vec<TopicRecord>| {
-        records.iter().map(|it| it.key().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(keys(scene.carry(&[&scene.topic()])), ["1", "2"]);
-}
+use crate::support::faults::{CliFixture, OUTBOX_SQL, keys};
 
 #[test]
 fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
@@ -55,9 +14,7 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
         "DO $$ BEGIN FOR n IN 1..1500 LOOP
              EXECUTE format('CREATE TABLE other_%s (LIKE outbox INCLUDING DEFAULTS INCLUDING IDENTITY)', n); END LOOP; END $$",
     );
-    scene.publish("ALL TABLES");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    scene.prepare("ALL TABLES", &scene.topic());
     let each = |range: &str| {
         scene.sql(&format!(
             "DO $$ BEGIN FOR n IN {range} LOOP EXECUTE format('INSERT INTO other_%s
@@ -89,9 +46,7 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     // THEN the same stream has brought all of it
     let said = relay.said();
     relay.stop();
-    let records = read(&[&scene.topic()]);
-    let keys: Vec<_> = records.iter().map(|it| it.key().unwrap()).collect();
-    assert_eq!(keys, ["1", "2", "3"], "{said}");
+    assert_eq!(keys(&scene.records()), ["1", "2", "3"], "{said}");
     assert_eq!(said.matches("\"message\":\"streaming\"").count(), 1, "{said}");
     // What the preflight says of the server is no matter here.
     let warnings = |line: &&str| line.contains("WARN") && !line.contains("walrelay::findings");
@@ -114,11 +69,7 @@ fn read_into_a_gap(major: u32) {
     let options = PostgresOptions { version: Some(major), ..PostgresOptions::default() };
     let postgres = Postgres::start(options).unwrap();
     let name = format!("pub_gap_{major}");
-    let scene = CliFixture::on(&postgres, &name);
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    let scene = CliFixture::on(&postgres, &name).with_outbox();
     // GIVEN rows, then one that was written without a publication, then more
     let rows = |from: usize, to: usize| {
         scene.sql(&format!(
@@ -150,7 +101,7 @@ fn read_into_a_gap(major: u32) {
         assert_eq!(scene.slot_state(), before);
         let ended = scene.walrelay(&["run"]);
         ended.assert_fault(4, "publication.missing", &told);
-        assert_eq!(read(&[&scene.topic()]).len(), ROWS, "start {start}\n{ended}");
+        assert_eq!(scene.records().len(), ROWS, "start {start}\n{ended}");
     }
     // WHEN that is done which they say
     scene.walrelay(&["slot", "drop", &name, "--yes"]).assert_done();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use walrelay_harness::consumer::{Record, alter_topic, end_offsets};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use crate::support::{Fixture, LIMIT, metric, shared_kafka, start, state, until};
+use crate::support::{Fixture, LIMIT, metric, shared_kafka, start, state, until, wait_until};
 
 const KILLS: usize = 4;
 const KEYS: u64 = 50;
@@ -38,13 +38,13 @@ fn relay_config(site: &Fixture) -> RelayConfig {
 
 /// Kills the relay once the topic holds so many records. The relay stands still while they are counted.
 fn kill_at(site: &Fixture, relay: &mut RelayProcess, records: i64) {
-    until("some records", LIMIT, || {
+    wait_until("some records", || {
         relay.freeze().unwrap();
         let is_reached = held(&ends(site)) >= records;
         if !is_reached {
             relay.thaw().unwrap();
         }
-        is_reached.then_some(())
+        is_reached
     });
     relay.kill9().unwrap();
 }
@@ -169,16 +169,16 @@ fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it(
     // GIVEN a relay that has streamed, and its peer, which has taken over from it
     let (mut relay, reader) = (narrow(&site), site.reader());
     let mut peer = start(relay_config(&site), "look_after_peer_second");
-    until("a standby", LIMIT, || (state(&peer) == "standby").then_some(()));
+    wait_until("a standby", || state(&peer) == "standby");
     site.insert_event("first", 1);
     site.wait_confirmed(&mut relay, LIMIT);
     relay.freeze().unwrap();
-    until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+    wait_until("a walsender", || site.terminate_walsender());
     peer.wait_ready(LIMIT).unwrap();
     site.insert_event("first", 2);
     site.wait_confirmed(&mut peer, LIMIT);
     relay.thaw().unwrap();
-    until("a standby", LIMIT, || (state(&relay) == "standby").then_some(()));
+    wait_until("a standby", || state(&relay) == "standby");
     // WHEN the peer is killed within a transaction, of which the slot knows nothing before its end
     site.insert_transaction(0, EVENTS, KEYS);
     kill_at(&site, &mut peer, EVENTS as i64 / 2);

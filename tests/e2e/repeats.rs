@@ -10,7 +10,8 @@ use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, volume,
+    wait_until,
 };
 
 /// The limit of Kafka, whatever the volume: a new process reads the topics.
@@ -84,7 +85,7 @@ impl Place {
             // GIVEN a backlog, and writers without pause
             let load = scope.spawn(|| writers.run().unwrap());
             let half = format!("select (count(*) >= {events} / 2)::text from outbox");
-            until("a backlog", LIMIT, || (site.value(&half) == "true").then_some(()));
+            wait_until("a backlog", || site.value(&half) == "true");
             let mut config = site.config();
             if state_file {
                 config.extra = "[delivery]\nstate_file = \"state\"\n".into();
@@ -93,7 +94,7 @@ impl Place {
             // WHEN the relay is killed again and again
             for kill in 1..=kills {
                 let wanted = kill * events / (kills + 1);
-                until("more events", LIMIT, || (reader.count() >= wanted).then_some(()));
+                wait_until("more events", || reader.count() >= wanted);
                 in_flight.extend(metric(&relay, "outbox_in_flight_events"));
                 self.kill(&mut relay, with);
             }

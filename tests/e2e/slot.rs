@@ -5,7 +5,7 @@ use std::process::Command;
 
 use walrelay_harness::relay::RelayProcess;
 
-use crate::support::{Fixture, LIMIT, shared_postgres, until};
+use crate::support::{Fixture, LIMIT, shared_postgres, wait_until};
 
 /// A relay that has carried an event, frozen, its walsender gone: whatever happens to the slot now
 /// happens behind its back.
@@ -16,7 +16,7 @@ fn frozen(name: &str) -> (Fixture, RelayProcess) {
     site.wait_confirmed(&mut relay, LIMIT);
     relay.freeze().unwrap();
     assert!(site.terminate_walsender());
-    until("the slot to be free", LIMIT, || (site.slot_is_active() == Some(false)).then_some(()));
+    wait_until("the slot to be free", || site.slot_is_active() == Some(false));
     // An event that only this slot position knows of.
     site.insert_event("key", 2);
     (site, relay)
@@ -70,7 +70,7 @@ fn a_slot_that_another_program_has_read_stops_the_relay() {
         .output()
         .unwrap();
     assert!(read.status.success(), "{read:?}");
-    until("the slot to be free", LIMIT, || (site.slot_is_active() == Some(false)).then_some(()));
+    wait_until("the slot to be free", || site.slot_is_active() == Some(false));
     assert!(site.confirmed() > before);
     assert_stops(relay, &["slot.moved"]);
 }

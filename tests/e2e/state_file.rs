@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
 
-use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until};
+use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until, wait_until};
 
 const EVENTS: u64 = 6_000;
 const KEYS: u64 = 50;
@@ -52,7 +52,7 @@ fn what_was_confirmed_before_a_kill_is_not_repeated(kind: BrokerKind) {
     // WHEN the relay is killed within it, again and again
     for kill in 1..=KILLS {
         let wanted = kill * EVENTS / (KILLS + 1);
-        until("some confirms", LIMIT, || (marks(&site) >= wanted).then_some(()));
+        wait_until("some confirms", || marks(&site) >= wanted);
         relay.kill9().unwrap();
         let marked = marks(&site);
         assert!(marked < EVENTS, "it was done before it was killed");

@@ -10,7 +10,7 @@ use walrelay_harness::relay::{RelayConfig, RelayProcess, get};
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, name_on, on_both_brokers, shared_postgres, state, status, until, volume,
+    Fixture, LIMIT, name_on, on_both_brokers, shared_postgres, state, status, volume, wait_until,
     window_is_full,
 };
 
@@ -65,7 +65,7 @@ fn a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers(kind: Br
     // WHEN its broker stands still and the window is full
     broker.freeze().unwrap();
     Backlog::new(&site.url, 2_000).fill().unwrap();
-    until("a full window", LIMIT, || window_is_full(&relay).then_some(()));
+    wait_until("a full window", || window_is_full(&relay));
     // THEN the relay is held, and the admin server answers at once
     wait_state(&relay, "held", STANDSTILL_TOLD_WITHIN);
     assert_status(&relay, "held", &["window_full"]);
@@ -90,9 +90,7 @@ fn a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers(kind: Br
     // WHEN it stands still once more and the relay is told to stop THEN it drains, and then halts
     broker.freeze().unwrap();
     site.insert_event("key", 3);
-    until("the event in flight", LIMIT, || {
-        (status(&relay)["in_flight"]["events"] == 1).then_some(())
-    });
+    wait_until("the event in flight", || status(&relay)["in_flight"]["events"] == 1);
     relay.sigterm().unwrap();
     wait_state(&relay, "draining", TOLD_WITHIN);
     assert_status(&relay, "draining", &["draining"]);

@@ -9,8 +9,8 @@ use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::{BrokerKind, RabbitMq, free_port};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, on_both_brokers, shared_postgres, start, until,
-    volume, window_is_full,
+    Fixture, LIMIT, Repeatable, half_machine, on_both_brokers, shared_postgres, start, volume,
+    wait_until, window_is_full,
 };
 
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
@@ -61,14 +61,14 @@ fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     );
     let sender: u32 = site.value(&sender).parse().unwrap();
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
-    until("the first event", LIMIT, || (reader.count() > 0).then_some(()));
+    wait_until("the first event", || reader.count() > 0);
     signal(sender, Signal::STOP).unwrap();
     let seen = reader.count();
     assert!(seen < rows, "the transaction was over before it could be interrupted");
     // WHEN it is told to stop there, by two signals at once as of GNU `timeout`
     relay.sigterm().unwrap();
     relay.sigterm().unwrap();
-    until("the relay hears it", LIMIT, || relay.said("settling what is in flight").then_some(()));
+    wait_until("the relay hears it", || relay.said("settling what is in flight"));
     assert!(relay.is_running(), "{}", relay.tail(20));
     signal(sender, Signal::CONT).unwrap();
     // THEN it finishes the transaction first
@@ -145,7 +145,7 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
                 ));
                 // A broker that says that it takes nothing is given nothing.
                 let given = || what != "blocked" || is_ready(&relay);
-                until("a standstill", LIMIT, || (window_is_full(&relay) || !given()).then_some(()));
+                wait_until("a standstill", || window_is_full(&relay) || !given());
             }
             // WHEN it is told to stop THEN it does, and says what it leaves
             let told = Instant::now();
@@ -180,7 +180,7 @@ fn a_sigterm_while_a_broker_is_awaited_is_no_failure(kind: BrokerKind) {
     }
     let mut relay = start(config, &site.name);
     // It says so when it listens to signals, and before it opens the sink.
-    until("its start", LIMIT, || relay.said("no state file").then_some(()));
+    wait_until("its start", || relay.said("no state file"));
     // WHEN it is told to stop THEN it does, and that is no failure
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));

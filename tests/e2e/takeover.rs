@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use walrelay_harness::kit::Rng;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
+use walrelay_harness::{BrokerKind, Postgres};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, stop,
-    until, volume, wait_looks,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, own_postgres, seed,
+    start, stop, until, volume, wait_looks, wait_until,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -59,11 +59,8 @@ fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
     let _repeatable = Repeatable::new("e2e::takeover");
     // GIVEN two relays on one slot, under load
     // A transaction of autovacuum between two looks would be taken for one that a peer has decoded.
-    let settings = [("wal_sender_timeout", WAL_SENDER_TIMEOUT_MS), ("autovacuum", "off")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let settings = settings.to_vec();
-    let postgres =
-        Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
+    let settings = [("wal_sender_timeout", WAL_SENDER_TIMEOUT_MS), ("autovacuum", "off")];
+    let postgres = own_postgres(&settings);
     let site = Fixture::new(&postgres, kind, &name);
     let mut config = site.config();
     // In a folder of its own each, as on two machines.
@@ -137,11 +134,11 @@ impl Pair<'_> {
             Fault::Freeze => {
                 let before = self.holder();
                 self.relays[active].freeze().unwrap();
-                until("wal_sender_timeout", LIMIT, || (self.holder() != before).then_some(()));
+                wait_until("wal_sender_timeout", || self.holder() != before);
             }
             Fault::Cut => {
                 let site = self.site;
-                until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+                wait_until("a walsender", || site.terminate_walsender());
             }
             Fault::Restart => {
                 self.postgres.stop_fast(Duration::from_secs(10)).unwrap();
@@ -153,11 +150,10 @@ impl Pair<'_> {
             }
         }
         let open = matches!(fault, Fault::Cut | Fault::Restart | Fault::Crash);
-        until("a takeover", LIMIT, || {
-            let is_ready = self.says(other, "ready")
-                // Until it has noticed the loss it reports itself ready.
-                || open && self.reconnects(active) > reconnects && self.says(active, "ready");
-            is_ready.then_some(())
+        wait_until("a takeover", || {
+            // Until it has noticed the loss it reports itself ready.
+            let noticed = open && self.reconnects(active) > reconnects;
+            self.says(other, "ready") || noticed && self.says(active, "ready")
         });
         match fault {
             Fault::Kill | Fault::Stop => self.relays[active].restart().unwrap(),
@@ -189,9 +185,7 @@ impl Pair<'_> {
         wait_looks(site, 1);
         let relay = &mut self.relays[streaming];
         relay.freeze().unwrap();
-        until("the slot to be free", LIMIT, || {
-            (site.slot_is_active() == Some(false)).then_some(())
-        });
+        wait_until("the slot to be free", || site.slot_is_active() == Some(false));
         site.insert_event("foreign", 1);
         let wal_end = "pg_current_wal_lsn()";
         site.execute(&format!("select pg_replication_slot_advance('{name}', {wal_end})"));

@@ -13,7 +13,7 @@ use walrelay_harness::oracle;
 
 use crate::support::broker::{Destination, Reader};
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, seed, shared_postgres, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, seed, shared_postgres, until, volume, wait_until,
 };
 
 const EVENTS_PER_SECOND: u64 = 400;
@@ -103,7 +103,7 @@ impl Cluster {
         if node == self.holder {
             self.wait("a topic without a leader", &self.single, |leader, _| leader.is_none());
             let held = Duration::from_secs(volume(5, 30));
-            until("the end of the outage", LIMIT, || (began.elapsed() > held).then_some(()));
+            wait_until("the end of the outage", || began.elapsed() > held);
         }
         reader.wait_until(reader.count() + EVENTS_PER_SECOND, LIMIT);
         self.nodes[node].start_again().unwrap();

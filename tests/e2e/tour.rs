@@ -12,14 +12,14 @@ use serde_json::Value;
 use walrelay_harness::kit::volume;
 use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
+use walrelay_harness::{Broker, BrokerKind};
 
 use crate::console::Browser;
 use crate::dashboards::Scraper;
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::{
-    LIMIT, half_machine, metric, name_on, on_both_brokers, start, state, status, until,
-    whole_machine,
+    LIMIT, half_machine, metric, name_on, on_both_brokers, own_postgres, start, state, status,
+    until, wait_until, whole_machine,
 };
 
 /// How soon all witnesses tell of a fault on a machine that does nothing else.
@@ -40,8 +40,8 @@ impl Tour {
     #[track_caller]
     fn all_tell(&self, fault: &str, wanted: &str, code: Option<&str>, alert: Option<&str>) {
         let began = Instant::now();
-        until(&format!("{fault}: state {wanted}\n{}", self.relay.tail(20)), LIMIT, || {
-            (state(&self.relay) == wanted).then_some(())
+        wait_until(&format!("{fault}: state {wanted}\n{}", self.relay.tail(20)), || {
+            state(&self.relay) == wanted
         });
         let told = began.elapsed();
         let status = status(&self.relay);
@@ -91,8 +91,8 @@ impl Tour {
     /// Waits until Prometheus finds something, or nothing any more.
     #[track_caller]
     fn scraped(&self, query: &str, wanted: bool) {
-        until(&format!("{query}: {wanted}"), LIMIT, || {
-            (self.prometheus.values(query).is_empty() != wanted).then_some(())
+        wait_until(&format!("{query}: {wanted}"), || {
+            self.prometheus.values(query).is_empty() != wanted
         });
     }
 
@@ -150,9 +150,7 @@ fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
     let _whole = volume(false, true).then(whole_machine);
     // GIVEN two relays with services of their own, a Prometheus that scrapes them, and a console
     let mut broker = Broker::start(kind).unwrap();
-    let settings = vec![("max_prepared_transactions".to_owned(), "2".to_owned())];
-    let options = PostgresOptions { settings, ..PostgresOptions::default() };
-    let mut postgres = Postgres::start(options).unwrap();
+    let mut postgres = own_postgres(&[("max_prepared_transactions", "2")]);
     let name = name_on(kind, "tour");
     let (delivery, dead_letter) = ("attempts_max = 1\n", "burst_max = 20\n");
     let mut case = DeadLetterFixture::new(&postgres, &broker, &name, delivery, dead_letter);
@@ -190,7 +188,7 @@ fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
 
 /// A second relay waits for the slot, and says so; nobody is called for that, but when it is gone.
 fn stand_by(tour: &Tour, mut second: RelayProcess) {
-    until("a standby", LIMIT, || (state(&second) == "standby").then_some(()));
+    wait_until("a standby", || state(&second) == "standby");
     let told = status(&second);
     assert_eq!(told["reason"]["code"], "slot_busy", "{told}");
     let urls = [tour.relay.admin().to_string(), second.admin().to_string()];
@@ -238,10 +236,10 @@ fn stop_the_walsender(tour: &mut Tour) {
         "select pg_current_wal_lsn() - confirmed_flush_lsn from pg_replication_slots
          where slot_name = '{name}'"
     );
-    until("the lag read", LIMIT, || {
+    wait_until("the lag read", || {
         let lag: f64 = tour.case.site.value(&sql).parse().unwrap();
         let read = metric(&tour.relay, "outbox_slot_lag_bytes{point=\"confirmed\"}");
-        (read == Some(lag)).then_some(())
+        read == Some(lag)
     });
     tour.case.insert_one(name, "k", 4);
     tour.all_tell(fault, "stalled", Some("wal_unconfirmed"), Some("WalrelayStalled"));
@@ -267,11 +265,11 @@ fn pin_the_slot(tour: &mut Tour) {
     tour.browser.wait_text("#notices", |text| text.contains("forgotten"));
     tour.scraped("outbox_slot_pinned_seconds > 0", true);
     tour.case.site.execute("rollback prepared 'forgotten'");
-    until("nothing pins the slot", LIMIT, || {
+    wait_until("nothing pins the slot", || {
         tour.case
             .site
             .execute("insert into other select repeat('x', 1000) from generate_series(1, 300)");
-        (pinned_by(tour) == Value::Null).then_some(())
+        pinned_by(tour) == Value::Null
     });
     tour.scraped("outbox_slot_pinned_seconds > 0", false);
     tour.all_recover(fault, None);
@@ -282,9 +280,7 @@ fn burst_of_dead_letters(tour: &mut Tour) {
     let fault = "a burst of dead letters";
     let lost = tour.case.lost();
     tour.case.insert(&lost, 0..3, 0, 10);
-    until("ten open dead letters", LIMIT, || {
-        (metric(&tour.relay, "outbox_dlq_depth") == Some(10.0)).then_some(())
-    });
+    wait_until("ten open dead letters", || metric(&tour.relay, "outbox_dlq_depth") == Some(10.0));
     assert_eq!(status(&tour.relay)["dead_letters"]["open"], 10);
     tour.browser.wait_text("[data-path='/dead_letters/open']", |text| text == "10");
     tour.alerted(fault, "WalrelayDeadLetters", true);
@@ -305,7 +301,7 @@ fn burst_of_dead_letters(tour: &mut Tour) {
 fn drop_the_slot(tour: &mut Tour) {
     let fault = "the slot is dropped";
     let name = tour.case.site.name.clone();
-    until("the slot dropped", LIMIT, || {
+    wait_until("the slot dropped", || {
         tour.case.site.terminate_walsender();
         let gone = format!(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots
@@ -313,7 +309,7 @@ fn drop_the_slot(tour: &mut Tour) {
         );
         tour.case.site.value(&gone);
         let left = format!("select count(*) from pg_replication_slots where slot_name = '{name}'");
-        (tour.case.site.value(&left) == "0").then_some(())
+        tour.case.site.value(&left) == "0"
     });
     tour.all_miss(fault, 3, "slot.missing");
     tour.case.must(&["init"]);

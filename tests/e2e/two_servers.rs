@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use walrelay_harness::proxy::{Proxy, SplitTargets};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::{Fixture, LIMIT, metric, start, until};
+use crate::support::{Fixture, LIMIT, metric, start, wait_until};
 
 const NAME: &str = "two_servers";
 
@@ -29,7 +29,7 @@ fn sql_and_the_stream_come_from_one_server() {
     // WHEN a relay starts THEN it says so, and streams from neither
     let reader = site.reader();
     let mut relay = start(config, NAME);
-    until("two servers", LIMIT, || relay.said("source.two-servers").then_some(()));
+    wait_until("two servers", || relay.said("source.two-servers"));
     site.insert_event("key", 1);
     twin.sql(NAME, "insert into outbox values (gen_random_uuid(), 'order', 'twin', 'x', '{}')")
         .unwrap();
@@ -43,7 +43,7 @@ fn sql_and_the_stream_come_from_one_server() {
         || std::fs::read_to_string(relay.log_file()).unwrap().matches("source.two-servers").count();
     let told = count();
     proxy.cut();
-    until("two servers", LIMIT, || (count() > told).then_some(()));
+    wait_until("two servers", || count() > told);
     let received = metric(&relay, "outbox_events_total{outcome=\"published\"}");
     assert_eq!(received, Some(1.0), "{}", relay.tail(20));
     site.insert_event("key", 2);

@@ -14,8 +14,8 @@ use walrelay_harness::proc::{signal, spawn_tied, tied_command};
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, get};
 
-use crate::dead_letters::api::request_at;
-use crate::support::{Fixture, LIMIT, shared_rabbitmq, until};
+use crate::dead_letters::api::request;
+use crate::support::{Fixture, LIMIT, shared_rabbitmq, until, wait_until};
 
 /// The bytes with which a pipe is filled at once: as much as one of its pages.
 const PAGE: [u8; 4096] = [b'\n'; 4096];
@@ -78,7 +78,7 @@ impl PipedRelay {
 
     /// Sends a request with the token; status and code of the answer.
     fn ask(&self, first: &str, body: &str) -> (u16, String) {
-        let (status, body) = request_at(self.admin, first, Some(TOKEN), body);
+        let (status, body) = request(self.admin, first, Some(TOKEN), body);
         assert!(self.answer("/livez").is_some(), "/livez is silenced by {first}");
         (status, body["code"].as_str().unwrap_or_default().to_owned())
     }
@@ -91,9 +91,9 @@ impl PipedRelay {
     #[track_caller]
     fn wait_state(&self, wanted: &str) {
         let up = format!("outbox_state{{state=\"{wanted}\"}} 1");
-        until(&format!("state {wanted}"), LIMIT, || {
+        wait_until(&format!("state {wanted}"), || {
             let metrics = self.answer("/metrics").expect("an answer");
-            metrics.contains(&up).then_some(())
+            metrics.contains(&up)
         });
         for path in ["/livez", "/readyz", "/status", "/metrics"] {
             assert!(self.answer(path).is_some(), "{path} is not answered while {wanted}");
@@ -160,15 +160,15 @@ fn requests_and_signals_are_obeyed_while_nobody_reads_the_log() {
     assert_eq!(status, 202);
     // WHEN so much is requested that lines are lost THEN it is done all the same
     for _ in 0..MORE_THAN_WAIT {
-        let (status, _) = request_at(relay.admin, "DELETE /api/dlq/job", Some(TOKEN), "");
+        let (status, _) = request(relay.admin, "DELETE /api/dlq/job", Some(TOKEN), "");
         assert_eq!(status, 202);
     }
     assert!(relay.answer("/livez").is_some());
     // WHEN the log is read again THEN it says how many
     let mut log = String::new();
-    until("the number of lost lines", LIMIT, || {
+    wait_until("the number of lost lines", || {
         log.push_str(&relay.read_log());
-        log.contains("\"code\":\"log.lost\"").then_some(())
+        log.contains("\"code\":\"log.lost\"")
     });
     let stops = log.matches("stop of the job requested").count();
     assert!((1..MORE_THAN_WAIT).contains(&stops), "{stops}");

@@ -4,26 +4,25 @@
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use walrelay_harness::{Postgres, PostgresOptions};
+use walrelay_harness::Postgres;
 
-use crate::support::{Fixture, LIMIT, shared_kafka, start, until};
+use crate::support::{Fixture, LIMIT, own_postgres, shared_kafka, start, wait_until};
 
 const TERMINATIONS: u64 = 10;
 
 #[test]
 fn a_relay_waits_for_the_only_wal_sender() {
     // GIVEN a client that has the only WAL sender
-    let settings = vec![("max_wal_senders".to_owned(), "1".to_owned())];
-    let postgres = Postgres::start(PostgresOptions { settings, ..Default::default() }).unwrap();
+    let postgres = own_postgres(&[("max_wal_senders", "1")]);
     let site = Fixture::new(&postgres, shared_kafka(), "wal_senders");
     let senders = || site.value("select count(*)::text from pg_stat_replication");
     let holder = replication_client(&postgres, &site.name);
-    until("the other client", LIMIT, || (senders() == "1").then_some(()));
+    wait_until("the other client", || senders() == "1");
     // WHEN a relay starts THEN it does not give up at once
     let mut relay = start(site.config(), &site.name);
-    until("a refused login", LIMIT, || {
+    wait_until("a refused login", || {
         assert!(relay.is_running(), "{}", relay.tail(20));
-        relay.said("max_wal_senders").then_some(())
+        relay.said("max_wal_senders")
     });
     // AND streams once the other is gone
     drop(holder);
@@ -31,7 +30,7 @@ fn a_relay_waits_for_the_only_wal_sender() {
     // WHEN its own is ended, and may still be there when it comes back
     let reader = site.reader();
     for seq in 1..=TERMINATIONS {
-        until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+        wait_until("a walsender", || site.terminate_walsender());
         site.insert_event("key", seq);
         // THEN it goes on
         site.wait_confirmed(&mut relay, LIMIT);

@@ -2,7 +2,7 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::{CliFixture, read};
+use crate::support::faults::{CliFixture, POLLING_SQL, keys, read};
 
 #[test]
 fn columns_of_any_name_play_the_parts() {
@@ -12,9 +12,7 @@ fn columns_of_any_name_play_the_parts() {
            CREATE TABLE app."Events" (seq bigserial PRIMARY KEY, "Event Id" uuid, event_key text,
                kind text, body text, trace text, extra json, region text);"#,
     );
-    scene.publish(r#"TABLE app."Events""#);
-    scene.make_slot();
-    scene.make_topic("columns.mapped.eu", 1);
+    scene.prepare(r#"TABLE app."Events""#, "columns.mapped.eu");
     scene.source = r#"
         [[source.outbox]]
         table = "app.Events"
@@ -79,7 +77,7 @@ fn a_column_that_comes_while_streaming_disturbs_nothing() {
     scene.insert("3", "{\"n\": 3}");
     scene.wait_confirmed(&mut relay);
     relay.stop();
-    let records = crate::support::faults::read(&[&scene.topic()]);
+    let records = scene.records();
     let found: Vec<_> =
         records.iter().map(|record| (record.key().unwrap(), record.text())).collect();
     assert_eq!(found, [("1", "{\"n\": 1}"), ("2", "{\"n\": 2}"), ("3", "{\"n\": 3}")]);
@@ -110,14 +108,13 @@ fn a_generated_column_plays_a_part_where_the_publication_sends_it() {
     scene.walrelay(&["check"]).assert_done();
     let name = &scene.name;
     scene.sql(&format!("INSERT INTO outbox (aggregatetype, type, payload, number) VALUES ('{name}', 'T', '{{}}', 7)"));
-    let records = scene.carry(&[&scene.topic()]);
-    assert_eq!(records.iter().map(|it| it.key().unwrap()).collect::<Vec<_>>(), ["n7"]);
+    assert_eq!(keys(&scene.carry(&[&scene.topic()])), ["n7"]);
 }
 
 #[test]
 fn a_polled_row_is_keyed_and_shaped_by_members_of_its_json() {
     let mut scene = CliFixture::bare("columns_polled_member");
-    scene.sql(include_str!("../../sql/polling.sql"));
+    scene.sql(POLLING_SQL);
     scene.sql("ALTER TABLE public.outbox ADD COLUMN headers jsonb");
     scene.make_topic("columns.polled.member", 1);
     scene.source = r#"

@@ -13,7 +13,7 @@ use crate::support::shared_postgres;
 /// The findings of `check --json`, as level and topic.
 fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
     let ended = scene.walrelay(&["check", "--json"]);
-    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    let value = ended.json();
     let text = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
     let found = value["findings"].as_array().unwrap().iter();
     let found = found.map(|found| (text(found, "level"), text(found, "topic"))).collect();
@@ -40,7 +40,7 @@ fn only_shown(scene: &CliFixture<'_>, found: &[(String, String)]) -> Vec<String>
     would.assert_done().assert_says(&MADE);
     would.assert_says(&["dry run, nothing was made; 6 things are missing"]);
     let json = scene.walrelay(&["init", "-n", "-o", "json"]);
-    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    let value = json.assert_done().json();
     assert_eq!(value["made"].as_array().unwrap().len(), 6, "{value}");
     assert_eq!(findings(scene).2, found);
     made(&would)
@@ -133,7 +133,7 @@ fn init_without_the_slot_makes_the_rest_and_reports_a_slot_that_is_missing() {
     assert_eq!(scene.slot_state(), "");
     let told = scene.walrelay(&["init", "--no-slot", "--json"]);
     assert_eq!(told.code, 1, "{told}");
-    let value: Value = serde_json::from_str(&told.out).unwrap();
+    let value = told.json();
     assert_eq!(value["made"], serde_json::json!([]));
     assert_eq!(value["failed"][0]["topic"], "slot.missing");
     // WHEN the slot is there THEN nothing is missing
@@ -216,7 +216,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.publish("TABLE public.outbox");
     // WHEN one would only look THEN there is no slot
     let would = scene.walrelay(&["slot", "create", "--dry-run", "--output", "json"]);
-    let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
+    let value = would.assert_done().json();
     assert_eq!((&value["dry_run"], &value["created"]), (&true.into(), &false.into()));
     assert_eq!(scene.slot_state(), "");
     scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot created"]);
@@ -233,7 +233,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
         "wal_status reserved",
     ]);
     let json = scene.walrelay(&["slot", "show", "--json"]);
-    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    let value = json.assert_done().json();
     assert_eq!(value["slot"], "commands_slot");
     let confirmed = scene.slot_state().split('|').nth(3).unwrap().to_owned();
     assert_eq!(value["confirmed_flush_lsn"], confirmed);
@@ -256,7 +256,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.walrelay(&["slot", "drop", "commands_other", "-y"]).assert_done();
     assert_ne!(scene.slot_state(), "");
     let dropped = scene.walrelay(&["slot", "drop", "commands_slot", "--yes", "--output", "json"]);
-    let value: Value = serde_json::from_str(&dropped.assert_done().out).unwrap();
+    let value = dropped.assert_done().json();
     assert_eq!((&value["slot"], &value["dropped"]), (&"commands_slot".into(), &true.into()));
     assert_eq!(scene.slot_state(), "");
     scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(

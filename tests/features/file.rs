@@ -6,17 +6,14 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-use crate::support::faults::{CliFixture, OUTBOX_SQL};
+use crate::support::faults::CliFixture;
 use crate::support::{LIMIT, until};
 
 /// Prints the id and the error class of each dead letter.
 const JQ_ID_AND_CLASS: &str = r#"[.headers as $h | range(0; $h | length; 2) | {($h[.]): $h[. + 1]}] | add | "\(."dlq-event-id") \(."dlq-error-class")""#;
 
 fn scene(name: &str) -> CliFixture<'static> {
-    let mut scene = CliFixture::bare(name);
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
+    let mut scene = CliFixture::ready(name);
     scene.sink = sink(&scene, "64KiB");
     scene
 }

@@ -12,9 +12,7 @@ fn carried(
     scene.sql(&format!(
         "CREATE TABLE public.outbox (id text, aggregateid text, type text, payload {payload_type}, traceparent text)"
     ));
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    scene.prepare("TABLE public.outbox", &scene.topic());
     scene.route = format!("topic = \"{}\"\nformat = \"{format}\"\n", scene.topic());
     scene.sql(
         r#"INSERT INTO outbox VALUES

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::faults::{CliFixture, read};
+use crate::support::faults::{CliFixture, keys, read};
 
 /// The golden files of libraries whose tables have names of their own.
 const LIBRARIES: [&str; 6] =
@@ -198,8 +198,7 @@ fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
     scene.carry(&[]);
     // THEN every row that the poller has left is published once, by polling or by the slot
     let records = read(&["orders.Poller"]);
-    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
-    assert_eq!(keys, ["left-before", "left", "new", "newer", "later"]);
+    assert_eq!(keys(&records), ["left-before", "left", "new", "newer", "later"]);
 }
 
 #[test]
@@ -243,6 +242,5 @@ fn a_table_without_a_status_moves_to_polling_as_the_page_says() {
     relay.stop().assert_done();
     // THEN the rows that the poller has left are published, and no others
     let records = read(&["without.status"]);
-    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
-    assert_eq!(keys, ["left-before", "left-meanwhile"]);
+    assert_eq!(keys(&records), ["left-before", "left-meanwhile"]);
 }

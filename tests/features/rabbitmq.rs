@@ -2,16 +2,13 @@
 
 use walrelay_harness::rabbit::{Delivery, Properties, Queue, Rabbit, Value};
 
-use crate::support::faults::{CliFixture, OUTBOX_SQL};
+use crate::support::faults::CliFixture;
 use crate::support::shared_rabbitmq;
 
 /// A scene whose events go to an exchange of its name,
 /// and everything of it into a queue of its name.
 fn scene(name: &str) -> CliFixture<'static> {
-    let mut scene = CliFixture::bare(name);
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
+    let mut scene = CliFixture::ready(name);
     let url = shared_rabbitmq().amqp_url();
     scene.sink = format!(
         "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = {url:?}\nexchange = {name:?}\n"

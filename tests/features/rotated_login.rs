@@ -9,12 +9,12 @@ use walrelay_harness::relay::get;
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, Postgres, PostgresOptions, free_port};
 
 use crate::support::LIMIT;
-use crate::support::faults::{CliFixture, OUTBOX_SQL, Relay};
+use crate::support::faults::{CliFixture, POLLING_SQL, Relay};
 use crate::support::rabbitmq::{ALL, shared, waiting};
 
 /// A fixture whose relay can be asked, and the file with its secret.
 fn with_secret(scene: &mut CliFixture<'_>, secret: &str) -> PathBuf {
-    scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
+    scene.fix_admin();
     let path = scene.folder().join("secret");
     std::fs::write(&path, format!("{secret}\n")).unwrap();
     path
@@ -64,11 +64,7 @@ const ROTATE: &str = "ALTER ROLE relay PASSWORD 'two';
 #[test]
 fn a_password_of_postgres_is_rotated_under_a_running_relay() {
     let postgres = strict_postgres();
-    let mut scene = CliFixture::on(&postgres, "rotated_postgres");
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    let mut scene = CliFixture::on(&postgres, "rotated_postgres").with_outbox();
     scene.insert("1", "{}");
     let url = |password: &str| {
         format!("postgres://relay:{password}@127.0.0.1:{}/rotated_postgres", postgres.port())
@@ -90,7 +86,7 @@ fn a_password_of_postgres_is_rotated_under_a_relay_that_polls() {
     scene.source = "mode = \"polling\"\n[source.polling]\nworkers = 1\n\
                     [[source.outbox]]\ntable = \"public.outbox\"\n"
         .into();
-    scene.sql(include_str!("../../sql/polling.sql"));
+    scene.sql(POLLING_SQL);
     scene.make_topic(&scene.name, 1);
     let url = |password: &str| {
         format!("postgres://relay:{password}@127.0.0.1:{}/rotated_polling", postgres.port())
@@ -145,11 +141,7 @@ fn replace_certificate(scene: &CliFixture<'_>) -> String {
 #[test]
 fn a_certificate_of_postgres_is_rotated_under_a_running_relay() {
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let mut scene = CliFixture::on(&postgres, "rotated_certificate");
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    let mut scene = CliFixture::on(&postgres, "rotated_certificate").with_outbox();
     scene.insert("1", "{}");
     let roots = with_secret(&mut scene, "");
     std::fs::write(&roots, replace_certificate(&scene)).unwrap();

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::faults::{CliFixture, LIMIT, OUTBOX_SQL};
+use super::status::scene;
+use crate::support::faults::{CliFixture, LIMIT};
 
 /// The socket of a service manager, whose address the relay gets.
 struct ServiceManager(UnixDatagram);
@@ -42,21 +43,9 @@ impl ServiceManager {
     }
 }
 
-/// A relay that writes to a file, with an admin address of its own; without a slot.
-fn scene(name: &str) -> CliFixture<'static> {
-    let mut scene = CliFixture::bare(name);
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    let events = scene.folder().join("events.jsonl");
-    scene.sink = format!("[sink]\nkind = \"file\"\n[sink.file]\npath = {events:?}\n");
-    scene.listen = format!("127.0.0.1:{}", walrelay_harness::free_port().unwrap());
-    scene
-}
-
 #[test]
 fn systemd_hears_of_start_state_life_reload_and_end() {
-    let mut scene = scene("notified");
-    scene.make_slot();
+    let (mut scene, _) = scene("notified");
     let manager = ServiceManager::of(&mut scene);
     // GIVEN no relay THEN the health check fails
     scene.walrelay(&["status", "--live"]).assert_says(&["not live: http://127.0.0.1:"]);
@@ -86,7 +75,8 @@ fn systemd_hears_of_start_state_life_reload_and_end() {
 
 #[test]
 fn systemd_hears_why_a_start_has_failed() {
-    let mut scene = scene("not_started");
+    let (mut scene, _) = scene("not_started");
+    scene.sql("SELECT pg_drop_replication_slot('not_started')");
     let manager = ServiceManager::of(&mut scene);
     scene.walrelay(&["run"]).assert_fault(3, "slot.missing", &[]);
     let lines = manager.until("STATUS=ended");

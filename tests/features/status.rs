@@ -8,23 +8,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 use walrelay_harness::relay::get;
 
-use crate::support::faults::{CliFixture, Ended, OUTBOX_SQL, Relay};
+use crate::support::faults::{CliFixture, Ended, Relay};
 
 /// A relay that writes to a file, with an admin address of its own.
-fn scene(name: &str) -> (CliFixture<'static>, SocketAddr) {
-    let mut scene = CliFixture::bare(name);
-    scene.sql(OUTBOX_SQL);
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
+pub(super) fn scene(name: &str) -> (CliFixture<'static>, SocketAddr) {
+    let mut scene = CliFixture::ready(name);
     let events = scene.folder().join("events.jsonl");
     scene.sink = format!("[sink]\nkind = \"file\"\n[sink.file]\npath = {events:?}\n");
-    let admin = free_address();
-    scene.listen = admin.to_string();
+    let admin = scene.fix_admin();
     (scene, admin)
-}
-
-fn free_address() -> SocketAddr {
-    ([127, 0, 0, 1], walrelay_harness::free_port().unwrap()).into()
 }
 
 fn is_ready(admin: SocketAddr) -> bool {
@@ -76,7 +68,8 @@ fn relays_are_shown_whether_they_answer_or_not() {
         "{ended}"
     );
     // WHEN another one is not there THEN both are told of, and the exit code is that of a failure
-    let (one, gone) = (admin.to_string(), free_address().to_string());
+    let one = admin.to_string();
+    let gone = format!("127.0.0.1:{}", walrelay_harness::free_port().unwrap());
     let both = ["--url", &one, "--url", &gone];
     let ended = status_elsewhere(&scene, &both);
     assert_eq!(ended.code, 1, "{ended}");

@@ -51,9 +51,7 @@ fn a_partitioned_table_arrives_under_its_own_name_and_new_partitions_too() {
         "CREATE TABLE public.outbox (id int, aggregateid text, payload text) PARTITION BY RANGE (id);
          CREATE TABLE public.outbox_a PARTITION OF outbox FOR VALUES FROM (0) TO (10);",
     );
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic("tables.parts", 1);
+    scene.prepare("TABLE public.outbox", "tables.parts");
     scene.route = "topic = \"tables.parts\"".into();
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
@@ -83,9 +81,7 @@ fn a_partition_whose_columns_have_other_numbers_is_published_with_a_column_list(
         "CREATE TABLE public.outbox (gone int, id int, aggregateid text, payload text, extra int) PARTITION BY RANGE (id);
          ALTER TABLE outbox DROP COLUMN gone;",
     );
-    scene.publish("TABLE public.outbox (id, aggregateid, payload)");
-    scene.make_slot();
-    scene.make_topic("tables.numbers", 1);
+    scene.prepare("TABLE public.outbox (id, aggregateid, payload)", "tables.numbers");
     scene.route = "topic = \"tables.numbers\"".into();
     scene.sql(
         "CREATE TABLE public.outbox_a PARTITION OF outbox FOR VALUES FROM (0) TO (10);

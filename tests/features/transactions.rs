@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use walrelay_harness::free_port;
 use walrelay_harness::relay::get;
 
-use crate::support::faults::{CliFixture, read};
-
-fn keys(scene: &CliFixture<'_>) -> Vec<String> {
-    let records = read(&[&scene.topic()]);
-    records.iter().map(|record| record.key().unwrap().to_owned()).collect()
-}
+use crate::support::faults::{CliFixture, keys};
 
 #[test]
 fn a_row_that_is_deleted_at_once_is_still_an_event() {
@@ -22,7 +16,7 @@ fn a_row_that_is_deleted_at_once_is_still_an_event() {
     ));
     assert_eq!(scene.sql("SELECT count(*) FROM outbox"), "0");
     scene.carry(&[]);
-    assert_eq!(keys(&scene), ["1"]);
+    assert_eq!(keys(&scene.records()), ["1"]);
 }
 
 #[test]
@@ -30,8 +24,7 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
     // GIVEN a publication that lets everything through
     let mut scene = CliFixture::ready("tx_operations");
     scene.sql("ALTER PUBLICATION walrelay SET (publish = 'insert, update, delete, truncate')");
-    scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
-    let address = scene.listen.parse().unwrap();
+    let admin = scene.fix_admin();
     scene.insert("1", "{}");
     scene.sql(
         "UPDATE outbox SET type = 'U'; UPDATE outbox SET type = 'V'; DELETE FROM outbox; TRUNCATE outbox;",
@@ -46,7 +39,7 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
         "{said}"
     );
     assert!(said.contains("UPDATE of an outbox row is no event"), "{said}");
-    let metrics = get(address, "/metrics", Duration::from_secs(5)).unwrap().body;
+    let metrics = get(admin, "/metrics", Duration::from_secs(5)).unwrap().body;
     for line in [
         "outbox_ignored_rows_total{operation=\"update\"} 2\n",
         "outbox_ignored_rows_total{operation=\"delete\"} 1\n",
@@ -56,7 +49,7 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
     relay.stop();
-    assert_eq!(keys(&scene), ["1", "2"]);
+    assert_eq!(keys(&scene.records()), ["1", "2"]);
 }
 
 #[test]
@@ -90,7 +83,7 @@ fn what_a_savepoint_takes_back_is_no_event() {
     ));
     scene.sql(&format!("BEGIN; {} ROLLBACK;", insert(5)));
     scene.carry(&[]);
-    assert_eq!(keys(&scene), ["1", "4"]);
+    assert_eq!(keys(&scene.records()), ["1", "4"]);
 }
 
 #[test]
@@ -109,12 +102,12 @@ fn a_prepared_transaction_is_published_when_it_commits_and_only_then() {
     scene.insert("plain", "{}");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
-    assert_eq!(keys(&scene), ["plain"]);
+    assert_eq!(keys(&scene.records()), ["plain"]);
     // WHEN one is committed and one rolled back, while the relay is away for the commit
     relay.stop();
     scene.sql(&format!("ROLLBACK PREPARED '{name}-dropped'"));
     scene.sql(&format!("COMMIT PREPARED '{name}-kept'"));
     scene.carry(&[]);
     // THEN the commit's place counts, not that of the preparation
-    assert_eq!(keys(&scene), ["plain", "kept"]);
+    assert_eq!(keys(&scene.records()), ["plain", "kept"]);
 }

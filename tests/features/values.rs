@@ -10,9 +10,7 @@ fn scene_with(name: &str, payload_type: &str) -> CliFixture<'static> {
     scene.sql(&format!(
         "CREATE TABLE public.outbox (id int PRIMARY KEY, aggregateid text, type text, payload {payload_type})"
     ));
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic(&scene.topic(), 1);
+    scene.prepare("TABLE public.outbox", &scene.topic());
     scene.route = format!("topic = \"{}\"", scene.topic());
     scene
 }
@@ -134,9 +132,7 @@ fn columns_of_types_of_ones_own_are_read_in_text_mode_by_itself() {
          CREATE TABLE public.outbox (id bigint, kind region, aggregateid order_key, amount numeric,
                                      at timestamptz, payload bytea)",
     );
-    scene.publish("TABLE public.outbox");
-    scene.make_slot();
-    scene.make_topic("values.enum", 1);
+    scene.prepare("TABLE public.outbox", "values.enum");
     scene.route = "topic = \"values.enum\"\nkey = \"${kind}-${aggregateid}\"\n\
                    headers = { amount = \"${amount}\", at = \"${at}\" }\n"
         .into();

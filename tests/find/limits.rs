@@ -7,7 +7,7 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::Producer as _;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
-use serde_json::{Value, json};
+use serde_json::json;
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use walrelay_harness::consumer::create_topic;
@@ -146,8 +146,7 @@ fn rows_of_several_tables_are_judged_each_by_its_own_record() {
     scene.wait_confirmed(&mut relay);
     let find = |words: &[&str]| {
         let ended = scene.walrelay(&[&["find", "--json"], words].concat());
-        let answer: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
-        (ended.code, answer)
+        (ended.code, ended.json())
     };
     // Other tests write WAL in the meantime, which the slot has to pass first.
     let (code, answer) = until("the slot to pass the row", LIMIT, || {

@@ -25,8 +25,7 @@ const NOBODY: &str = "00000000-0000-4000-8000-000000000000";
 #[track_caller]
 fn find_with(case: &DeadLetterFixture, config: &RelayConfig, words: &[&str]) -> (i32, Value) {
     let ended = case.site.command(config, &[&["find", "--json"], words].concat()).wait();
-    let answer = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
-    (ended.code, answer)
+    (ended.code, ended.json())
 }
 
 /// The one event of an id.
@@ -150,7 +149,7 @@ fn a_key_of_bytes_or_a_boolean_is_searched_in_its_partition() {
         for sql in ["SELECT", "DELETE FROM outbox"] {
             scene.sql(sql);
             let found = scene.walrelay(&["find", "--key", typed, "--json"]);
-            let answer: Value = serde_json::from_str(&found.assert_done().out).unwrap();
+            let answer = found.assert_done().json();
             assert_eq!(answer["events"][0]["key"], key, "{answer}");
             let searched = answer["searched"].as_array().unwrap().iter();
             let of_topic = searched.filter(|it| it.as_str().unwrap().contains(" of topic "));
@@ -290,10 +289,10 @@ fn an_event_is_found_over_http(kind: BrokerKind) {
         [("id=order-1", "find.no-value"), ("", "find.bad-request"), ("x=1", "api.bad-request")]
     {
         let first = format!("GET /api/find?{query}");
-        let (status, body) = api::request(&relay, &first, Some(api::TOKEN), "");
+        let (status, body) = api::request(relay.admin(), &first, Some(api::TOKEN), "");
         assert_eq!((status, body["code"].as_str()), (400, Some(code)), "{query}: {body}");
     }
-    let (status, _) = api::request(&relay, &format!("GET /api/find?id={id}"), None, "");
+    let (status, _) = api::request(relay.admin(), &format!("GET /api/find?id={id}"), None, "");
     assert_eq!(status, 401);
     let lines = api::audit(&relay);
     let of: Vec<&Value> = lines.iter().filter(|line| line["action"] == "find").collect();

@@ -1,16 +1,12 @@
 //! Tests with faults of a polled table, each of which is reported before a row moves.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use walrelay_harness::free_port;
 use walrelay_harness::relay::get;
 
-use crate::support::faults::{CliFixture, HALT};
+use crate::support::faults::{CliFixture, HALT, POLLING_SQL};
 use crate::support::session::Session;
-
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 fn polled(name: &str) -> CliFixture<'static> {
     polled_in(CliFixture::bare(name))
@@ -379,8 +375,7 @@ fn rows_are_only_looked_at_where_the_table_is_polled() {
 #[test]
 fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
     let mut scene = polled("polling_table_locked");
-    let admin = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
-    scene.listen = admin.to_string();
+    let admin = scene.fix_admin();
     scene.sql(POLLING_SQL);
     // GIVEN a migration that takes long
     let migration = Session::open(&scene.url).unwrap();

@@ -1,12 +1,10 @@
 //! Rows that cannot be published: tried again, given up, put back.
 
 use walrelay_harness::BrokerKind;
+use walrelay_harness::relay::RelayConfig;
 
-use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{
-    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, status, stop,
-    until,
-};
+use super::{config, polled_site, polled_to_rabbitmq, statuses, wait_settled};
+use crate::support::{Fixture, LIMIT, metric, on_both_brokers, status, stop, wait_until};
 
 fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
     site.execute(&format!(
@@ -15,15 +13,28 @@ fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
     ));
 }
 
-const QUICK: &str =
-    "[delivery]\nattempts_max = 3\nbackoff_base = \"20ms\"\nbackoff_cap = \"50ms\"\n";
+const QUICK: &str = "attempts_max = 3\nbackoff_base = \"20ms\"\nbackoff_cap = \"50ms\"\n";
+
+/// A configuration with these lines of `[delivery]`, and a topic for each aggregate type, so that one
+/// of them can be missing.
+fn config_by_type(site: &Fixture, delivery: &str) -> RelayConfig {
+    let topic = format!("{}.${{aggregatetype}}", site.name);
+    let extra = format!("[delivery]\n{delivery}");
+    RelayConfig { topic, extra, ..config(site, "interval = \"20ms\"") }
+}
+
+/// The same with dead letters of the site's own, which are made.
+fn config_with_letters(site: &Fixture, delivery: &str) -> RelayConfig {
+    let mut config = config_by_type(site, delivery);
+    let name = &site.name;
+    config.extra += &format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
+    site.command(&config, &["init", "--yes"]).wait().assert_done();
+    config
+}
 
 fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     let site = &polled_site(Fixture::on(kind, "polling_failed"));
-    let mut config = config(site, "interval = \"20ms\"");
-    // A topic per aggregate type, so that one of them can be missing.
-    config.topic = format!("{}.${{aggregatetype}}", site.name);
-    config.extra = format!("{QUICK}{}", config.extra.replace("[delivery]\n", ""));
+    let config = config_by_type(site, QUICK);
     site.open_route(&format!("{}.good", site.name));
     let mut relay = site.relay_with(config.clone());
     // GIVEN rows of a route that leads nowhere, and of others
@@ -64,33 +75,26 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     wait_settled(site, LIMIT);
     assert_eq!(statuses(site), "published 3", "{}", relay.tail(20));
     assert_eq!(bad.finish().swap_remove(0).len(), 1);
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+    stop(&mut relay);
 }
 
 #[test]
 fn a_dead_letter_that_cannot_be_written_holds_up_its_key_and_no_other() {
-    let site =
-        &polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_unwritten"));
-    let mut config = config(site, "interval = \"20ms\"");
-    config.topic = format!("{}.${{aggregatetype}}", site.name);
-    let name = &site.name;
-    let letters = format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
-    config.extra = format!("{QUICK}{}{letters}", config.extra.replace("[delivery]\n", ""));
-    site.command(&config, &["init", "--yes"]).wait().assert_done();
+    let site = &polled_to_rabbitmq("polling_unwritten");
+    let config = config_with_letters(site, QUICK);
     site.open_route(&format!("{}.good", site.name));
     // GIVEN a relay whose dead-letter topic has gone, and a row that cannot be published
     let relay = site.relay_with(config);
     site.remove_dead_letters();
     insert(site, "bad", "a", 1);
-    until("attempts to write the letter", LIMIT, || {
-        metric(&relay, "outbox_dlq_publish_failed_total").filter(|failed| *failed >= 2.0)
+    wait_until("attempts to write the letter", || {
+        metric(&relay, "outbox_dlq_publish_failed_total") >= Some(2.0)
     });
     // WHEN rows of other keys come THEN they are published, and the reason is said
     insert(site, "good", "b", 2);
     insert(site, "good", "c", 3);
     let good = "select count(*) from outbox where status = 'published'";
-    until("the other keys", LIMIT, || (site.value(good) == "2").then_some(()));
+    wait_until("the other keys", || site.value(good) == "2");
     assert_eq!(status(&relay)["reason"]["code"], "dead_letter_unwritten");
     assert_eq!(statuses(site), "in_progress 1, published 2");
 }
@@ -100,18 +104,13 @@ on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back, rabbitmq in 
 #[test]
 #[ignore = "soak"]
 fn a_row_whose_key_is_parked_is_published_once_its_key_is_released_and_it_is_put_back() {
-    let site = &polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_parked"));
-    let mut config = config(site, "interval = \"20ms\"");
-    config.topic = format!("{}.${{aggregatetype}}", site.name);
-    let (name, quick) = (&site.name, QUICK.to_owned() + "on_dead_letter = \"park_key\"\n");
-    let letters = format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
-    config.extra = format!("{quick}{}{letters}", config.extra.replace("[delivery]\n", ""));
-    site.command(&config, &["init", "--yes"]).wait().assert_done();
+    let site = &polled_to_rabbitmq("polling_parked");
+    let config = config_with_letters(site, &format!("{QUICK}on_dead_letter = \"park_key\"\n"));
     let mut relay = site.relay_with(config.clone());
     // GIVEN a row that cannot be published, and has parked its key
     insert(site, "bad", "a", 1);
     wait_settled(site, LIMIT);
-    site.open_route(&format!("{name}.bad"));
+    site.open_route(&format!("{}.bad", site.name));
     let walrelay = |words: &[&str]| site.command(&config, words).wait();
     let id = site.value("select id::text from outbox");
     // WHEN it is put back at once THEN it fails again, as both have said
@@ -120,15 +119,11 @@ fn a_row_whose_key_is_parked_is_published_once_its_key_is_released_and_it_is_put
         told.assert_done().assert_says(&["unless the key is parked", "walrelay dlq release --key"]);
     }
     let why = "select failure_reason from outbox where status = 'failed'";
-    until("the row to fail again", LIMIT, || {
-        site.value(why).contains("an earlier event of its key").then_some(())
-    });
+    wait_until("the row to fail again", || site.value(why).contains("an earlier event of its key"));
     // WHEN the commands are run in the order that it has said THEN it is published
     walrelay(&["dlq", "discard", &id, "--yes"]).assert_done();
     walrelay(&["dlq", "release", "--key", "a"]).assert_done().assert_says(&["key a released"]);
-    until("the release to be read", LIMIT, || {
-        (metric(&relay, "outbox_dlq_parked_keys")? == 0.0).then_some(())
-    });
+    wait_until("the release to be read", || metric(&relay, "outbox_dlq_parked_keys") == Some(0.0));
     walrelay(&["outbox", "retry", "--key", "a"]).assert_done();
     wait_settled(site, LIMIT);
     assert_eq!(statuses(site), "published 1", "{}", relay.tail(20));
@@ -137,7 +132,7 @@ fn a_row_whose_key_is_parked_is_published_once_its_key_is_released_and_it_is_put
 
 #[test]
 fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
-    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_list"));
+    let site = polled_to_rabbitmq("polling_list");
     let config = config(&site, "interval = \"20ms\"");
     site.execute(
         "insert into outbox (id, aggregatetype, aggregateid, type, payload, status)
@@ -163,7 +158,7 @@ fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
 
 #[test]
 fn a_row_is_listed_although_it_has_no_id_and_no_count_of_attempts() {
-    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_nulls"));
+    let site = polled_to_rabbitmq("polling_nulls");
     let config = config(&site, "interval = \"20ms\"");
     // GIVEN a table that allows both, and a row of another program
     site.execute("alter table outbox alter retry_count drop not null");
@@ -176,7 +171,7 @@ fn a_row_is_listed_although_it_has_no_id_and_no_count_of_attempts() {
          values (null, 'x', 'k', 'created', '{}', 'failed', null)",
     );
     let row = site.command(&config, &["outbox", "list", "--json"]).wait();
-    let row: serde_json::Value = serde_json::from_str(&row.assert_done().out).unwrap();
+    let row = row.assert_done().json();
     assert_eq!((&row["id"], &row["retry_count"]), (&serde_json::Value::Null, &0.into()));
     let table = site.command(&config, &["outbox", "list"]).wait();
     let line = table.assert_done().out.lines().nth(1).unwrap_or_default();
@@ -185,24 +180,19 @@ fn a_row_is_listed_although_it_has_no_id_and_no_count_of_attempts() {
 
 #[test]
 fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_back_at_the_end() {
-    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_waits"));
-    let mut config = config(&site, "interval = \"20ms\"");
-    config.topic = format!("{}.${{aggregatetype}}", site.name);
-    config.extra = format!(
-        "[delivery]\nattempts_max = 5\nbackoff_base = \"1h\"\nbackoff_cap = \"1h\"\n{}",
-        config.extra.replace("[delivery]\n", "")
-    );
+    let site = polled_to_rabbitmq("polling_waits");
+    let slow = "attempts_max = 5\nbackoff_base = \"1h\"\nbackoff_cap = \"1h\"\n";
+    let config = config_by_type(&site, slow);
     site.open_route(&format!("{}.good", site.name));
-    let mut relay = start(config, &site.name);
-    relay.wait_ready(LIMIT).unwrap();
+    let mut relay = site.relay_with(config);
     insert(&site, "bad", "a", 1);
     let noted = "select (retry_count = 1 and next_retry_at > now() and failure_reason <> '' and status = 'in_progress')::text from outbox";
-    until("the attempt to be written down", LIMIT, || (site.value(noted) == "true").then_some(()));
+    wait_until("the attempt to be written down", || site.value(noted) == "true");
     // WHEN more of its key comes, and of others
     insert(&site, "good", "a", 2);
     insert(&site, "good", "b", 3);
     let others = "select status from outbox where aggregateid = 'b'";
-    until("the other key", LIMIT, || (site.value(others) == "published").then_some(()));
+    wait_until("the other key", || site.value(others) == "published");
     assert_eq!(statuses(&site), "in_progress 1, pending 1, published 1");
     // THEN a stop gives it back, with its attempts and its wait
     stop(&mut relay);

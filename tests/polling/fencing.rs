@@ -1,18 +1,21 @@
 //! A process publishes none of the rows that another one may have by now: it was frozen, or others have
 //! locked its rows, for longer than its lease.
 
-use walrelay_harness::BrokerKind;
-
 use walrelay_harness::oracle;
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use super::{config, polled_site, wait_settled};
+use super::{config, polled_to_rabbitmq, wait_settled};
 use crate::e2e::fencing::{EACH, KEYS, insert, stale, wait_nothing_in_flight};
 use crate::support::session::Session;
-use crate::support::{Fixture, LIMIT, metric, shared_postgres, shared_rabbitmq, start, until};
+use crate::support::{Fixture, LIMIT, metric, shared_rabbitmq, start, wait_until};
 
 const WITHDRAWN: &str = "rows of its claims may be another process's by now";
+
+/// A network in which a process can be cut off from its broker, and a table that is polled.
+fn behind_proxy(name: &str) -> (Proxy, Fixture) {
+    (Proxy::start(shared_rabbitmq().port()).unwrap(), polled_to_rabbitmq(name))
+}
 
 /// A process with rows in hand, of which its broker has seen nothing.
 fn relay_with_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> RelayProcess {
@@ -42,15 +45,12 @@ fn hold_rows(site: &Fixture, network: &Proxy, first: &RelayProcess, from: u64) {
     network.silence();
     insert(site, from);
     let held = (KEYS * EACH) as f64;
-    until("rows in hand", LIMIT, || {
-        (metric(first, "outbox_in_flight_events") == Some(held)).then_some(())
-    });
+    wait_until("rows in hand", || metric(first, "outbox_in_flight_events") == Some(held));
 }
 
 #[test]
 fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_them() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_locked"));
+    let (network, site) = behind_proxy("polling_locked");
     let first = relay_with_rows(&site, &network, &config(&site, "lease = \"2s\""));
     let other = Session::open(&site.url).unwrap();
     let lock =
@@ -62,7 +62,7 @@ fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_t
         // WHEN a transaction of others locks them for longer than the lease
         other.first_value(&format!("BEGIN; {lock}")).unwrap();
         // THEN they are withdrawn while they cannot be renewed
-        until("a lapse of the lease", LIMIT, || (lapses() > before).then_some(()));
+        wait_until("a lapse of the lease", || lapses() > before);
         let tail = first.tail(1_000);
         assert!(tail.matches("polling.claims-locked").count() >= round, "{}", first.tail(30));
         // AND published once they are free, and the broker is reached
@@ -78,8 +78,7 @@ fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_t
 
 #[test]
 fn a_locked_row_holds_up_its_claim_and_no_other() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_aside"));
+    let (network, site) = behind_proxy("polling_aside");
     let config = config(&site, "lease = \"60s\"\nworkers = 1\ninterval = \"20ms\"");
     // GIVEN rows in hand, of which another session locks one
     let first = relay_with_rows(&site, &network, &config);
@@ -95,7 +94,7 @@ fn a_locked_row_holds_up_its_claim_and_no_other() {
     // THEN the others are published
     let left =
         "select count(*) from outbox where aggregateid like 'other%' and status <> 'published'";
-    until("other keys", LIMIT, || (site.value(left) == "0").then_some(()));
+    wait_until("other keys", || site.value(left) == "0");
     // AND those of the claim are not free before the lock ends
     assert_eq!(site.value("select count(*) from outbox where status = 'pending'"), "0");
     assert_ne!(site.value("select count(*) from outbox where status = 'in_progress'"), "0");
@@ -107,8 +106,7 @@ fn a_locked_row_holds_up_its_claim_and_no_other() {
 
 #[test]
 fn a_row_that_is_locked_for_longer_than_the_lease_is_not_published_behind_later_ones() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_long"));
+    let (network, site) = behind_proxy("polling_long");
     // GIVEN rows in hand, of which another session locks the first of each key
     let first = relay_with_rows(&site, &network, &config(&site, "lease = \"2s\""));
     let other = Session::open(&site.url).unwrap();
@@ -126,9 +124,7 @@ fn a_row_that_is_locked_for_longer_than_the_lease_is_not_published_behind_later_
 
 #[test]
 fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site =
-        polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_fencing"));
+    let (network, site) = behind_proxy("polling_fencing");
     let short = config(&site, "lease = \"2s\"");
     // GIVEN a process that is frozen with rows in hand, of which its broker has seen nothing
     let mut first = relay_with_rows(&site, &network, &short);
@@ -152,8 +148,7 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
 
 #[test]
 fn rows_that_a_new_primary_does_not_know_to_be_claimed_are_not_published_behind_the_next_process() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_lost"));
+    let (network, site) = behind_proxy("polling_lost");
     let long = config(&site, "lease = \"60s\"");
     // GIVEN a process with rows in hand, of which its broker has seen nothing
     let mut first = relay_with_rows(&site, &network, &long);
@@ -167,9 +162,9 @@ fn rows_that_a_new_primary_does_not_know_to_be_claimed_are_not_published_behind_
          WHERE datname = current_database() AND application_name LIKE 'walrelay%'",
     );
     // THEN it withdraws them
-    until("a withdrawal", LIMIT, || {
+    wait_until("a withdrawal", || {
         assert!(first.is_running());
-        first.tail(1_000).contains(WITHDRAWN).then_some(())
+        first.tail(1_000).contains(WITHDRAWN)
     });
     assert!(first.tail(1_000).contains("polling.claims-gone"), "{}", first.tail(30));
     // WHEN another has taken them and published newer ones, and the first reaches the broker again
@@ -185,11 +180,9 @@ fn rows_that_a_new_primary_does_not_know_to_be_claimed_are_not_published_behind_
 
 #[test]
 fn a_stop_while_the_broker_is_silent_gives_the_rows_back_and_says_so() {
-    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
-    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_left"));
+    let (network, site) = behind_proxy("polling_left");
     let mut config = config(&site, "lease = \"60s\"");
-    let more = config.extra.replace("[delivery]\n", "");
-    config.extra = format!("[delivery]\ndrain_timeout = \"2s\"\n{more}");
+    config.extra = "[delivery]\ndrain_timeout = \"2s\"\n".into();
     let mut relay = relay_with_rows(&site, &network, &config);
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 1, "{}", relay.tail(20));

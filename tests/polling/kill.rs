@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use walrelay_harness::kit::Rng;
 use walrelay_harness::load::ChaosWriters;
-use walrelay_harness::relay::RelayProcess;
 
-use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{Fixture, LIMIT, Repeatable, half_machine, seed, start, stop, until, volume};
+use super::{config, polled_site, processes, statuses, wait_settled};
+use crate::support::{Fixture, LIMIT, Repeatable, half_machine, seed, stop, until, volume};
 
 const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') from outbox where status = 'in_progress'";
 
@@ -18,14 +17,7 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     let site = polled_site(Fixture::shared("polling_kill"));
     let reader = site.reader();
     let settings = "interval = \"20ms\"\nworkers = 8\nbatch_max = 200\nlease = \"1s\"";
-    let mut relays: Vec<RelayProcess> = (0..2)
-        .map(|number| {
-            let mut config = config(&site, settings);
-            let file = format!("[delivery]\nstate_file = \"polling_kill_{number}.crash\"\n");
-            config.extra = file;
-            start(config, &format!("{}_{number}", site.name))
-        })
-        .collect();
+    let mut relays = processes(&site, &config(&site, settings), 2);
     for relay in &mut relays {
         relay.wait_ready(LIMIT).unwrap();
     }

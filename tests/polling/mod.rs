@@ -4,15 +4,16 @@ mod bad_input;
 mod failing;
 mod fencing;
 mod kill;
-mod rows;
+pub(crate) mod rows;
 mod silent;
 mod together;
 
 use std::time::Duration;
 
-use walrelay_harness::relay::RelayConfig;
+use walrelay_harness::BrokerKind;
+use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use crate::support::{Fixture, until};
+use crate::support::{Fixture, shared_postgres, start, until};
 
 /// The columns that an outbox of the loads needs to be polled. Order comes from a column of its
 /// own, because its ids are random.
@@ -41,10 +42,25 @@ pub(crate) fn polled_site(site: Fixture) -> Fixture {
     site
 }
 
-/// Its configuration, with more lines of `[source.polling]`.
+/// The same on the shared Postgres and RabbitMQ.
+fn polled_to_rabbitmq(name: &str) -> Fixture {
+    polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, name))
+}
+
+/// The configuration of a site, with more lines of `[source.polling]`.
 pub(crate) fn config(site: &Fixture, polling: &str) -> RelayConfig {
     let source_extra = format!("{POLLING}{polling}\n");
     RelayConfig { source_extra, key: Some("${aggregateid}".into()), ..site.config() }
+}
+
+/// So many processes that poll a table, each with a state file of its own; they need not be ready.
+fn processes(site: &Fixture, config: &RelayConfig, count: usize) -> Vec<RelayProcess> {
+    let start_one = |number: usize| {
+        let name = format!("{}_{number}", site.name);
+        let extra = format!("[delivery]\nstate_file = \"{name}.crash\"\n");
+        start(RelayConfig { extra, ..config.clone() }, &name)
+    };
+    (0..count).map(start_one).collect()
 }
 
 /// Rows by status, as `status count` in order.

@@ -1,11 +1,9 @@
 //! Tests of the state of a row, and of the record that it makes.
 
-use crate::support::faults::CliFixture;
-
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+use crate::support::faults::{CliFixture, HALT, POLLING_SQL, TopicRecord};
 
 /// A database with the shipped table and a topic, polled.
-fn shipped(name: &str) -> CliFixture<'static> {
+pub(crate) fn shipped(name: &str) -> CliFixture<'static> {
     shipped_in(CliFixture::bare(name))
 }
 
@@ -16,19 +14,24 @@ fn shipped_in(mut scene: CliFixture<'static>) -> CliFixture<'static> {
                     [[source.outbox]]\ntable = \"public.outbox\"\n"
         .into();
     scene.route = format!("topic = \"{}\"\n", scene.topic());
-    scene.extra = crate::support::faults::HALT.into();
+    scene.extra = HALT.into();
     scene
+}
+
+/// Polls until this SQL says that it is so, and stops.
+#[track_caller]
+fn poll_until(scene: &CliFixture<'_>, asked: &str) {
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until(asked, || scene.sql(asked) == "t");
+    relay.stop();
 }
 
 /// Polls until nothing waits, and stops; the topic's records.
 #[track_caller]
-fn poll(scene: &CliFixture<'_>) -> Vec<crate::support::faults::TopicRecord> {
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("everything to be settled", || {
-        scene.sql("SELECT count(*) FROM outbox WHERE status IN ('pending', 'in_progress')") == "0"
-    });
-    relay.stop();
-    crate::support::faults::read(&[&scene.topic()])
+pub(crate) fn poll(scene: &CliFixture<'_>) -> Vec<TopicRecord> {
+    let left = "SELECT count(*) = 0 FROM outbox WHERE status IN ('pending', 'in_progress')";
+    poll_until(scene, left);
+    scene.records()
 }
 
 #[test]
@@ -149,13 +152,9 @@ fn what_a_row_does_not_have_holds_up_no_other_row_and_is_not_made_up() {
          INSERT INTO outbox (id, event_key, payload, shop, created_at)
            VALUES (NULL, 'k', '{}', NULL, now()), (2, 'k', '{}', ROW('eu', NULL), NULL)",
     );
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("the second row to be settled", || {
-        scene.sql("SELECT status FROM outbox WHERE id = 2") == "published"
-    });
-    relay.stop();
+    poll_until(&scene, "SELECT status = 'published' FROM outbox WHERE id = 2");
     // THEN the record has no time, and a value with a field that is NULL
-    let records = crate::support::faults::read(&[&scene.topic()]);
+    let records = scene.records();
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].header_names(), ["id", "shop"]);
     assert_eq!(records[0].header("shop"), Some("(eu,)"));
@@ -212,14 +211,10 @@ fn a_table_of_other_names_and_words_is_polled_as_it_is() {
         "#
     .into();
     scene.route = format!("topic = \"{}\"\n", scene.topic());
-    scene.extra = crate::support::faults::HALT.into();
+    scene.extra = HALT.into();
     scene.sql(r#"INSERT INTO "Messages" (aggregate, body) SELECT 'a', convert_to(n::text, 'UTF8') FROM generate_series(1, 20) n"#);
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("everything to be settled", || {
-        scene.sql(r#"SELECT count(*) FROM "Messages" WHERE state <> 'PROCESSED'"#) == "0"
-    });
-    relay.stop();
-    let records = crate::support::faults::read(&[&scene.topic()]);
+    poll_until(&scene, r#"SELECT count(*) = 0 FROM "Messages" WHERE state <> 'PROCESSED'"#);
+    let records = scene.records();
     let texts: Vec<&str> = records.iter().map(|record| record.text()).collect();
     let wanted: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
     assert_eq!(texts, wanted);
@@ -287,11 +282,7 @@ fn the_clean_up_takes_old_published_rows_and_no_other() {
     );
     let left = "SELECT string_agg(status || ' ' || n, ', ' ORDER BY status)
                 FROM (SELECT status, count(*) n FROM outbox GROUP BY 1) s";
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("the clean-up", || {
-        scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'") == "25"
-    });
-    relay.stop();
+    poll_until(&scene, "SELECT count(*) = 25 FROM outbox WHERE status = 'published'");
     assert_eq!(scene.sql(left), "failed 50, in_progress 50, pending 50, published 25");
     assert_eq!(scene.sql("SELECT count(*) FROM outbox WHERE status = 'published' AND created_at < now() - interval '1 hour'"), "0");
     // WHEN it is off THEN nothing goes
@@ -300,13 +291,6 @@ fn the_clean_up_takes_old_published_rows_and_no_other() {
     scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('fresh', '{}')");
     poll_until(&scene, "SELECT status = 'published' FROM outbox WHERE event_key = 'fresh'");
     assert_eq!(scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'"), "26");
-}
-
-#[track_caller]
-fn poll_until(scene: &CliFixture<'_>, asked: &str) {
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until(asked, || scene.sql(asked) == "t");
-    relay.stop();
 }
 
 #[test]
@@ -330,11 +314,7 @@ fn a_claim_that_nobody_renews_is_void_and_its_rows_are_published() {
 fn the_status_of_a_row_says_where_its_event_is() {
     let scene = shipped("polling_find");
     let id = scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}') RETURNING id");
-    let find = || -> serde_json::Value {
-        let ended = scene.walrelay(&["find", &id, "--json"]);
-        serde_json::from_str::<serde_json::Value>(&ended.assert_done().out).unwrap()["events"][0]
-            .clone()
-    };
+    let find = || scene.walrelay(&["find", &id, "--json"]).assert_done().json()["events"][0].take();
     let event = find();
     assert_eq!(
         [&event["state"], &event["row"]["status"], &event["key"]],

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use walrelay_harness::oracle;
 
-use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{Fixture, LIMIT, shared_postgres, shared_rabbitmq, status, until};
+use super::{config, polled_to_rabbitmq, statuses, wait_settled};
+use crate::support::{Fixture, LIMIT, shared_rabbitmq, status, wait_until};
 
 /// Rows of `kind`, spread over fifty keys that begin with it.
 fn insert(site: &Fixture, kind: &str, count: u64) {
@@ -18,8 +18,7 @@ fn insert(site: &Fixture, kind: &str, count: u64) {
 
 #[test]
 fn a_queue_that_confirms_nothing_holds_back_its_own_rows_and_is_named() {
-    let rabbitmq = shared_rabbitmq();
-    let site = polled_site(Fixture::new(shared_postgres(), rabbitmq, "polling_silent"));
+    let site = polled_to_rabbitmq("polling_silent");
     let mut config = config(&site, "interval = \"20ms\"\nbatch_max = 200");
     config.topic = format!("{}.${{aggregatetype}}", site.name);
     let [good, silent] = ["good", "silent"].map(|kind| format!("{}.{kind}", site.name));
@@ -28,21 +27,21 @@ fn a_queue_that_confirms_nothing_holds_back_its_own_rows_and_is_named() {
     }
     let mut relay = site.relay_with(config);
     // GIVEN rows for a queue that confirms nothing
-    let suspended = rabbitmq.suspend_queue(&silent).unwrap();
+    let suspended = shared_rabbitmq().suspend_queue(&silent).unwrap();
     insert(&site, "silent", 1_000);
     // WHEN rows for another come
     insert(&site, "good", 3_000);
     // THEN they are published, and the silent one is named
     let left = "select count(*) from outbox where aggregatetype = 'good' and status <> 'published'";
-    until("the rows of the other queue", LIMIT, || {
+    wait_until("the rows of the other queue", || {
         assert!(relay.is_running(), "{}", relay.tail(20));
-        (site.value(left) == "0").then_some(())
+        site.value(left) == "0"
     });
     let named = format!("routing key {silent} of exchange {} confirms nothing", site.name);
-    until("the reason", LIMIT, || {
+    wait_until("the reason", || {
         let reason = status(&relay)["reason"].clone();
         let text = reason["text"].as_str().unwrap_or_default();
-        (reason["code"] == "destination_silent" && text.contains(&named)).then_some(())
+        reason["code"] == "destination_silent" && text.contains(&named)
     });
     let published =
         "select count(*) from outbox where aggregatetype = 'silent' and status = 'published'";

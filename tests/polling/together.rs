@@ -5,11 +5,11 @@ use std::time::Duration;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
-use super::{config, polled_site, statuses, wait_settled};
+use super::{config, polled_site, processes, statuses, wait_settled};
 use crate::support::broker::Reader;
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, query, shared_kafka,
-    shared_postgres, start, until, volume,
+    shared_postgres, until, volume, wait_until,
 };
 
 fn judge(site: &Fixture, reader: Reader, duplicates_max: u64) {
@@ -30,13 +30,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
     let site = polled_site(Fixture::shared("polling_together"));
     let reader = site.reader();
     let settings = "interval = \"10ms\"\nworkers = 8\nbatch_max = 50";
-    let mut relays: Vec<RelayProcess> = (0..3)
-        .map(|number| {
-            let mut config = config(&site, settings);
-            config.extra = format!("[delivery]\nstate_file = \"together_{number}.crash\"\n");
-            start(config, &format!("{}_{number}", site.name))
-        })
-        .collect();
+    let mut relays = processes(&site, &config(&site, settings), 3);
     let (events, seconds) = volume((5_000, 5), (20_000, 8));
     let writers = site.writers(events, Duration::from_secs(seconds));
     std::thread::scope(|scope| {
@@ -44,7 +38,6 @@ fn processes_that_come_and_go_do_no_work_twice() {
         // WHEN they are stopped and started again under load
         for round in 0..6 {
             let relay = &mut relays[round % 3];
-            relay.wait_ready(LIMIT).unwrap();
             stop(relay);
             relay.restart().unwrap();
         }
@@ -69,9 +62,9 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
     let writers = site.writers(5_000, Duration::from_secs(6));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
-        until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
+        wait_until("rows to flow", || statuses(&site).contains("published"));
         broker.kill9().unwrap();
-        until("rows to wait", LIMIT, || statuses(&site).contains("pending").then_some(()));
+        wait_until("rows to wait", || statuses(&site).contains("pending"));
         let report = writing.join().unwrap();
         assert!(report.events_committed >= 5_000);
         broker.start_again().unwrap();
@@ -93,7 +86,7 @@ fn polling_goes_on_after_the_database_has_crashed() {
     let writers = site.writers(events, Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
-        until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
+        wait_until("rows to flow", || statuses(&site).contains("published"));
         for _ in 0..2 {
             postgres.crash().unwrap();
             postgres.start_again().unwrap();
@@ -120,23 +113,16 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
     site.execute("drop publication walrelay");
     let reader = site.reader();
     let polling = config(&site, "interval = \"50ms\"\nworkers = 2\nbatch_max = 20");
-    let mut pollers: Vec<RelayProcess> = (0..2)
-        .map(|number| {
-            let mut config = polling.clone();
-            config.extra = format!("[delivery]\nstate_file = \"move_{number}.crash\"\n");
-            start(config, &format!("{}_{number}", site.name))
-        })
-        .collect();
+    let mut pollers = processes(&site, &polling, 2);
     let would = site.command(&polling, &["outbox", "handover", "--dry-run"]).wait();
     would.assert_done().assert_says(&["+ make slot polling_move", "dry run, nothing was changed"]);
     let (events, seconds) = volume((12_000, 15), (20_000, 20));
     let writers = site.writers(events, Duration::from_secs(seconds));
     let mut relay = std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
-        until("a backlog", LIMIT, || {
+        wait_until("a backlog", || {
             let waiting = site.value("select count(*) from outbox where status = 'pending'");
-            (waiting.parse::<u64>().unwrap() > 200 && statuses(&site).contains("published"))
-                .then_some(())
+            waiting.parse::<u64>().unwrap() > 200 && statuses(&site).contains("published")
         });
         // WHEN the table is handed over, while rows are written and published
         let handover = site.command(&polling, &["outbox", "handover"]).wait();
@@ -163,6 +149,5 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
     assert!(statuses(&site).contains("pending"), "the slot carried nothing: {}", statuses(&site));
     assert!(statuses(&site).contains("published"), "polling carried nothing");
     verdict.assert_exact(0);
-    relay.sigterm().unwrap();
-    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+    stop(&mut relay);
 }

@@ -6,13 +6,14 @@
 mod process;
 mod topic;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use walrelay_harness::consumer::create_topic;
-use walrelay_harness::{Postgres, run_folder};
+use walrelay_harness::{Postgres, free_port, run_folder};
 
 pub(crate) use process::{Ended, Relay};
-pub(crate) use topic::{TopicRecord, read, shared_topics};
+pub(crate) use topic::{TopicRecord, keys, read, shared_topics};
 
 pub(crate) use super::LIMIT;
 use super::{shared_kafka, shared_postgres};
@@ -20,8 +21,9 @@ use super::{shared_kafka, shared_postgres};
 /// No dead letters: what cannot be published stops the relay.
 pub(crate) const HALT: &str = "[delivery]\non_dead_letter = \"halt\"\n";
 
-/// The shipped outbox table, from the folder that users take it from.
+/// The shipped outbox table, from the folder that users take it from; and the one that is polled.
 pub(crate) const OUTBOX_SQL: &str = include_str!("../../sql/outbox.sql");
+pub(crate) const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// A database, a slot and a topic, all of one name, and a configuration for them.
 pub(crate) struct CliFixture<'p> {
@@ -57,12 +59,7 @@ impl CliFixture<'static> {
     /// The same with the shipped table, its publication, the slot, and the topic
     /// `outbox.event.NAME` of one partition.
     pub(crate) fn ready(name: &str) -> CliFixture<'static> {
-        let scene = CliFixture::bare(name);
-        scene.sql(OUTBOX_SQL);
-        scene.publish("TABLE public.outbox");
-        scene.make_slot();
-        scene.make_topic(&scene.topic(), 1);
-        scene
+        CliFixture::bare(name).with_outbox()
     }
 
     /// The same with an event that waits to be relayed.
@@ -93,6 +90,20 @@ impl<'p> CliFixture<'p> {
         }
     }
 
+    /// The same with the shipped table, and all that its events need.
+    pub(crate) fn with_outbox(self) -> CliFixture<'p> {
+        self.sql(OUTBOX_SQL);
+        self.prepare("TABLE public.outbox", &self.topic());
+        self
+    }
+
+    /// Gives its relays an admin address that is known beforehand.
+    pub(crate) fn fix_admin(&mut self) -> SocketAddr {
+        let admin = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+        self.listen = admin.to_string();
+        admin
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -111,6 +122,13 @@ impl<'p> CliFixture<'p> {
     pub(crate) fn publish(&self, what: &str) {
         let with = "WITH (publish = 'insert', publish_via_partition_root = true)";
         self.sql(&format!("CREATE PUBLICATION walrelay FOR {what} {with}"));
+    }
+
+    /// Makes the publication, the slot, and a topic of one partition.
+    pub(crate) fn prepare(&self, published: &str, topic: &str) {
+        self.publish(published);
+        self.make_slot();
+        self.make_topic(topic, 1);
     }
 
     pub(crate) fn make_slot(&self) {

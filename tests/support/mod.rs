@@ -38,17 +38,20 @@ const POLL_MAX: Duration = Duration::from_millis(50);
 pub(crate) fn shared_postgres() -> &'static Postgres {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
     POSTGRES.get_or_init(|| {
-        let settings = [
+        own_postgres(&[
             ("max_connections", "400"),
             ("max_wal_senders", "100"),
             ("max_replication_slots", "300"),
             ("max_prepared_transactions", "20"),
             ("track_commit_timestamp", "on"),
-        ];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let options = PostgresOptions { settings: settings.into(), ..PostgresOptions::default() };
-        Postgres::start(options).unwrap()
+        ])
     })
+}
+
+/// A Postgres of the test's own, with these settings.
+pub(crate) fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
+    let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap()
 }
 
 /// The Kafka that no test harms.
@@ -107,7 +110,7 @@ pub(crate) fn wait_looks(site: &Fixture, sessions: usize) {
          where datname = current_database() and pid <> pg_backend_pid()
          and query like '%relay of slot %' and query_start > '{now}'"
     );
-    until("looks at the slot", LIMIT, || (site.value(&looked) == "true").then_some(()));
+    wait_until("looks at the slot", || site.value(&looked) == "true");
 }
 
 /// Polls until `look` finds something.
@@ -121,6 +124,12 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
         rest(began);
     }
+}
+
+/// Polls until this holds.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, LIMIT, || holds().then_some(()));
 }
 
 /// Sleeps before the next look: the longer the wait so far, the longer.

@@ -3,7 +3,7 @@
 use walrelay::metrics::{MetricKind, MetricSpec};
 
 use crate::graph::inner_path;
-use crate::{CRATES, Source};
+use crate::{CRATES, Source, is_test_file};
 
 const BEGIN: &str = "<!-- table: begin -->\n";
 const END: &str = "<!-- table: end -->\n";
@@ -12,8 +12,7 @@ const END: &str = "<!-- table: end -->\n";
 /// comment knows goes stale unseen.
 pub(crate) fn named_elsewhere(source: &Source, names: &[&str]) -> Vec<String> {
     let path = &source.path;
-    let tests = path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
-    if inner_path(path).starts_with("metrics/") || tests {
+    if inner_path(path).starts_with("metrics/") || is_test_file(path) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -53,9 +52,8 @@ pub(crate) const METRICS: &str = "crates/ops/src/metrics/mod.rs";
 
 /// Fields of the metrics' table that no code writes to. Tests do not count.
 pub(crate) fn never_recorded(sources: &[Source]) -> Vec<String> {
-    let is_test = |path: &str| path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
     let code = |source: &Source| crate::text::without_tests(&source.code).to_owned();
-    let counted = || sources.iter().filter(|source| !is_test(&source.path));
+    let counted = || sources.iter().filter(|source| !is_test_file(&source.path));
     let all: Vec<String> = counted().map(code).collect();
     let mut wrong = Vec::new();
     for source in counted().filter(|source| source.path == METRICS) {

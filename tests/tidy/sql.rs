@@ -4,7 +4,7 @@
 //! operators mean. The names are qualified all the same, because some statements are run by people
 //! in sessions of theirs.
 
-use crate::{Source, text};
+use crate::{Source, is_test_file, text};
 
 /// A literal with one of these words is SQL.
 const WORDS: &str = "SELECT UPDATE DELETE INSERT FROM WHERE JOIN CASE THEN AND OR NOT NULL AS IS BY \
@@ -26,7 +26,7 @@ const OTHER_TYPES: &[&str] =
 /// Names without a schema in the string literals of a source file.
 pub(crate) fn unqualified(source: &Source) -> Vec<String> {
     let path = &source.path;
-    if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.ends_with("/testing.rs") {
+    if is_test_file(path) {
         return Vec::new();
     }
     let lines = text::without_tests(&source.code).lines().count();

@@ -4,7 +4,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::collector::{Span, SpanKind, attribute};
 
 use super::fixture::{ROW, TraceFixture, context, hex, of, threads};
-use crate::support::faults::CliFixture;
+use crate::polling::rows::{poll, shipped};
 use crate::support::on_both_brokers;
 
 on_both_brokers!(a_span_tells_of_its_event_and_is_linked_to_that_of_its_row);
@@ -104,22 +104,12 @@ fn with_debeziums_preset_a_record_has_no_context_and_its_event_a_span() {
 #[test]
 fn a_polled_row_has_a_span_without_a_position() {
     let collector = walrelay_harness::collector::Collector::start().unwrap();
-    let mut scene = CliFixture::bare("trace_polled");
-    scene.sql(include_str!("../../sql/polling.sql"));
-    scene.make_topic(&scene.topic(), 1);
-    scene.source = "mode = \"polling\"\n[source.polling]\ninterval = \"50ms\"\n\
-                    [[source.outbox]]\ntable = \"public.outbox\"\n"
-        .into();
-    scene.route = format!("topic = \"{}\"\n", scene.topic());
+    let mut scene = shipped("trace_polled");
     scene.extra = super::fixture::traced(&collector.url(), "");
     scene.sql(&format!(
         "INSERT INTO outbox (event_key, payload, traceparent) VALUES ('k', '{{}}', '{ROW}')"
     ));
-    let mut relay = scene.spawn(&["run"]);
-    relay.wait_until("the row to be settled", || {
-        scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'") == "1"
-    });
-    relay.stop();
+    poll(&scene);
     let spans = collector.spans();
     let [span] = &spans[..] else { panic!("{spans:?}") };
     assert_eq!(span.links.len(), 1);

@@ -232,6 +232,7 @@ proptest! {
         let nack = basic::Nack { delivery_tag: tag, multiple, requeue: false };
         let (connection, basic) = (AMQPClass::Connection, AMQPClass::Basic);
         let reply = || crate::method::Reply { code, text: text.as_str().into() };
+        let confirmed = |acked| ServerMethod::Confirm { tag, multiple, acked };
         let expected_tuning = Tuning { channel_max, frame_max, heartbeat_s: heartbeat };
         for (written, expected) in [
             (connection(connection::AMQPMethod::Tune(tune)), ServerMethod::Tune(expected_tuning)),
@@ -256,8 +257,8 @@ proptest! {
                 AMQPClass::Confirm(confirm::AMQPMethod::SelectOk(confirm::SelectOk {})),
                 ServerMethod::ConfirmSelectOk,
             ),
-            (basic(basic::AMQPMethod::Ack(ack)), ServerMethod::Ack { tag, multiple }),
-            (basic(basic::AMQPMethod::Nack(nack)), ServerMethod::Nack { tag, multiple }),
+            (basic(basic::AMQPMethod::Ack(ack)), confirmed(true)),
+            (basic(basic::AMQPMethod::Nack(nack)), confirmed(false)),
             (basic(basic::AMQPMethod::Return(returned)), ServerMethod::Return(reply())),
             (
                 basic(basic::AMQPMethod::GetEmpty(basic::GetEmpty {})),

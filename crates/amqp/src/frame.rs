@@ -5,10 +5,6 @@ use crate::wire::{Malformed, put_length, put_numbers};
 /// With which a client introduces itself.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
 
-const METHOD: u8 = 1;
-const HEADER: u8 = 2;
-const BODY: u8 = 3;
-const HEARTBEAT: u8 = 8;
 const END: u8 = 0xCE;
 /// Type, channel and length.
 const HEAD_BYTES: usize = 7;
@@ -18,15 +14,15 @@ pub const COST_BYTES: usize = HEAD_BYTES + 1;
 /// on delivery it adds to the headers of a message.
 const BYTES_MAX: usize = 1024 * 1024;
 
-pub const HEARTBEAT_FRAME: [u8; COST_BYTES] = [HEARTBEAT, 0, 0, 0, 0, 0, 0, END];
+pub const HEARTBEAT_FRAME: [u8; COST_BYTES] = [FrameKind::Heartbeat as u8, 0, 0, 0, 0, 0, 0, END];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    Method,
+    Method = 1,
     /// The size and the properties of a message.
-    Header,
-    Body,
-    Heartbeat,
+    Header = 2,
+    Body = 3,
+    Heartbeat = 8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +38,10 @@ impl<'a> Frame<'a> {
     pub fn split(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Malformed> {
         let kind = match bytes.first() {
             None => return Ok(None),
-            Some(&METHOD) => FrameKind::Method,
-            Some(&HEADER) => FrameKind::Header,
-            Some(&BODY) => FrameKind::Body,
-            Some(&HEARTBEAT) => FrameKind::Heartbeat,
+            Some(1) => FrameKind::Method,
+            Some(2) => FrameKind::Header,
+            Some(3) => FrameKind::Body,
+            Some(8) => FrameKind::Heartbeat,
             Some(b'A') => return Err(Malformed::OtherVersion),
             Some(_) => return Err(Malformed::Frame),
         };
@@ -68,12 +64,7 @@ impl<'a> Frame<'a> {
 
 /// Appends a frame with the payload that `fill` appends.
 pub fn put(out: &mut Vec<u8>, kind: FrameKind, channel: u16, fill: impl FnOnce(&mut Vec<u8>)) {
-    out.push(match kind {
-        FrameKind::Method => METHOD,
-        FrameKind::Header => HEADER,
-        FrameKind::Body => BODY,
-        FrameKind::Heartbeat => HEARTBEAT,
-    });
+    out.push(kind as u8);
     put_numbers(out, [channel]);
     put_length(out, fill);
     out.push(END);

@@ -14,31 +14,6 @@ const CAPABILITIES: [&[u8]; 4] =
     [b"authentication_failure_close", b"basic.nack", b"connection.blocked", b"publisher_confirms"];
 const MANDATORY: u8 = 1;
 
-type Number = (u16, u16);
-
-const START: Number = (10, 10);
-const START_OK: Number = (10, 11);
-const TUNE: Number = (10, 30);
-const TUNE_OK: Number = (10, 31);
-const OPEN: Number = (10, 40);
-const OPEN_OK: Number = (10, 41);
-const CLOSE: Number = (10, 50);
-const CLOSE_OK: Number = (10, 51);
-const BLOCKED: Number = (10, 60);
-const UNBLOCKED: Number = (10, 61);
-const CHANNEL_OPEN: Number = (20, 10);
-const CHANNEL_OPEN_OK: Number = (20, 11);
-const CHANNEL_CLOSE: Number = (20, 40);
-const CHANNEL_CLOSE_OK: Number = (20, 41);
-const EXCHANGE_DECLARE: Number = (40, 10);
-const EXCHANGE_DECLARE_OK: Number = (40, 11);
-const PUBLISH: Number = (60, 40);
-const RETURN: Number = (60, 50);
-const ACK: Number = (60, 80);
-const NACK: Number = (60, 120);
-const CONFIRM_SELECT: Number = (85, 10);
-const CONFIRM_SELECT_OK: Number = (85, 11);
-
 /// A reply code with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
@@ -71,13 +46,11 @@ pub enum ServerMethod<'a> {
     ExchangeDeclareOk,
     /// The properties and the body of the message follow.
     Return(Reply<'a>),
-    Ack {
+    /// An ack, or a nack where `acked` is false.
+    Confirm {
         tag: u64,
         multiple: bool,
-    },
-    Nack {
-        tag: u64,
-        multiple: bool,
+        acked: bool,
     },
     ConfirmSelectOk,
     /// A method that a publisher does not expect.
@@ -96,36 +69,32 @@ impl<'a> ServerMethod<'a> {
     /// Reads the payload of a method's frame.
     pub fn read(payload: &'a [u8]) -> Result<ServerMethod<'a>, Malformed> {
         let mut arguments = Reader(payload);
-        let number = (arguments.u16()?, arguments.u16()?);
-        Ok(match number {
-            START => {
+        // A method has two numbers: that of its class, and its own.
+        Ok(match (arguments.u16()?, arguments.u16()?) {
+            (10, 10) => {
                 let _version = arguments.u16()?;
                 let name = find_string(arguments.long()?, CLUSTER_NAME).unwrap_or_default();
                 ServerMethod::Start { cluster_name: String::from_utf8_lossy(name) }
             }
-            TUNE => ServerMethod::Tune(Tuning {
+            (10, 30) => ServerMethod::Tune(Tuning {
                 channel_max: arguments.u16()?,
                 frame_max: arguments.u32()?,
                 heartbeat_s: arguments.u16()?,
             }),
-            OPEN_OK => ServerMethod::OpenOk,
-            CLOSE => ServerMethod::Close(Reply::read(&mut arguments)?),
-            BLOCKED => ServerMethod::Blocked(String::from_utf8_lossy(arguments.short()?)),
-            UNBLOCKED => ServerMethod::Unblocked,
-            CHANNEL_OPEN_OK => ServerMethod::ChannelOpenOk,
-            CHANNEL_CLOSE => ServerMethod::ChannelClose(Reply::read(&mut arguments)?),
-            CHANNEL_CLOSE_OK => ServerMethod::ChannelCloseOk,
-            EXCHANGE_DECLARE_OK => ServerMethod::ExchangeDeclareOk,
-            RETURN => ServerMethod::Return(Reply::read(&mut arguments)?),
-            ACK => {
+            (10, 41) => ServerMethod::OpenOk,
+            (10, 50) => ServerMethod::Close(Reply::read(&mut arguments)?),
+            (10, 60) => ServerMethod::Blocked(String::from_utf8_lossy(arguments.short()?)),
+            (10, 61) => ServerMethod::Unblocked,
+            (20, 11) => ServerMethod::ChannelOpenOk,
+            (20, 40) => ServerMethod::ChannelClose(Reply::read(&mut arguments)?),
+            (20, 41) => ServerMethod::ChannelCloseOk,
+            (40, 11) => ServerMethod::ExchangeDeclareOk,
+            (60, 50) => ServerMethod::Return(Reply::read(&mut arguments)?),
+            (60, method @ (80 | 120)) => {
                 let (tag, bits) = (arguments.u64()?, arguments.u8()?);
-                ServerMethod::Ack { tag, multiple: bits & 1 != 0 }
+                ServerMethod::Confirm { tag, multiple: bits & 1 != 0, acked: method == 80 }
             }
-            NACK => {
-                let (tag, bits) = (arguments.u64()?, arguments.u8()?);
-                ServerMethod::Nack { tag, multiple: bits & 1 != 0 }
-            }
-            CONFIRM_SELECT_OK => ServerMethod::ConfirmSelectOk,
+            (85, 11) => ServerMethod::ConfirmSelectOk,
             (class, method) => ServerMethod::Other(class, method),
         })
     }
@@ -183,25 +152,25 @@ pub enum ClientMethod<'a> {
 impl ClientMethod<'_> {
     pub fn put(&self, channel: u16, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::Method, channel, |out| {
-            let (class, method) = self.number();
-            put_numbers(out, [class, method]);
+            put_numbers(out, self.numbers());
             self.put_arguments(out);
         });
     }
 
-    fn number(&self) -> Number {
+    /// The number of its class, and its own.
+    fn numbers(&self) -> [u16; 2] {
         match self {
-            ClientMethod::StartOk { .. } => START_OK,
-            ClientMethod::TuneOk(_) => TUNE_OK,
-            ClientMethod::Open { .. } => OPEN,
-            ClientMethod::Close => CLOSE,
-            ClientMethod::CloseOk => CLOSE_OK,
-            ClientMethod::ChannelOpen => CHANNEL_OPEN,
-            ClientMethod::ChannelClose => CHANNEL_CLOSE,
-            ClientMethod::ChannelCloseOk => CHANNEL_CLOSE_OK,
-            ClientMethod::ExchangeDeclarePassive { .. } => EXCHANGE_DECLARE,
-            ClientMethod::ConfirmSelect => CONFIRM_SELECT,
-            ClientMethod::Publish { .. } => PUBLISH,
+            ClientMethod::StartOk { .. } => [10, 11],
+            ClientMethod::TuneOk(_) => [10, 31],
+            ClientMethod::Open { .. } => [10, 40],
+            ClientMethod::Close => [10, 50],
+            ClientMethod::CloseOk => [10, 51],
+            ClientMethod::ChannelOpen => [20, 10],
+            ClientMethod::ChannelClose => [20, 40],
+            ClientMethod::ChannelCloseOk => [20, 41],
+            ClientMethod::ExchangeDeclarePassive { .. } => [40, 10],
+            ClientMethod::ConfirmSelect => [85, 10],
+            ClientMethod::Publish { .. } => [60, 40],
         }
     }
 

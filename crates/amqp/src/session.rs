@@ -153,15 +153,12 @@ impl Session {
         if self.returns.contains_key(&channel) && !matches!(method, ServerMethod::ChannelClose(_)) {
             return Err(Malformed::Order);
         }
-        let confirm = |tag, multiple, acked| {
-            let is_ours = state == Some(ChannelState::Publishing);
-            is_ours.then_some(Event::Confirm { channel, tag, multiple, acked })
-        };
         Ok(match method {
-            ServerMethod::Ack { tag, multiple } => confirm(tag, multiple, true),
-            ServerMethod::Nack { tag, multiple } => confirm(tag, multiple, false),
+            ServerMethod::Confirm { tag, multiple, acked } => self
+                .publishes_on(channel)
+                .then_some(Event::Confirm { channel, tag, multiple, acked }),
             ServerMethod::Return(Reply { code, text }) => {
-                if state == Some(ChannelState::Publishing) {
+                if self.publishes_on(channel) {
                     let header = ReturnFrames::Header(code, text.into_owned());
                     self.returns.insert(channel, header);
                 }
@@ -173,15 +170,14 @@ impl Session {
                 self.channels.insert(channel, ChannelState::Publishing);
                 Some(Event::ChannelOpened(channel))
             }
-            ServerMethod::ChannelOpenOk
-                if state == Some(ChannelState::Asking { is_named: false }) =>
-            {
-                Some(self.close_question(channel, out))
-            }
-            ServerMethod::ExchangeDeclareOk
-                if state == Some(ChannelState::Asking { is_named: true }) =>
-            {
-                Some(self.close_question(channel, out))
+            ServerMethod::ChannelOpenOk | ServerMethod::ExchangeDeclareOk => {
+                let is_named = method == ServerMethod::ExchangeDeclareOk;
+                let is_answer = state == Some(ChannelState::Asking { is_named });
+                is_answer.then(|| {
+                    ClientMethod::ChannelClose.put(channel, out);
+                    self.channels.insert(channel, ChannelState::Closing);
+                    Event::Answered(Ok(()))
+                })
             }
             ServerMethod::ChannelClose(reply) => {
                 ClientMethod::ChannelCloseOk.put(channel, out);
@@ -200,13 +196,6 @@ impl Session {
             }
             _ => None,
         })
-    }
-
-    /// Closes the channel of a question that the server has answered.
-    fn close_question(&mut self, channel: u16, out: &mut Vec<u8>) -> Event {
-        ClientMethod::ChannelClose.put(channel, out);
-        self.channels.insert(channel, ChannelState::Closing);
-        Event::Answered(Ok(()))
     }
 
     fn take_channel_close(&mut self, channel: u16, reply: Reply<'_>) -> Option<Event> {

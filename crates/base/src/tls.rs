@@ -15,9 +15,7 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -143,7 +141,6 @@ pub struct RootsVerifier {
     roots: Vec<CertificateDer<'static>>,
     /// Must the certificate have the name of the server?
     name: bool,
-    provider: Arc<CryptoProvider>,
 }
 
 impl RootsVerifier {
@@ -161,11 +158,7 @@ impl RootsVerifier {
             WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider))
                 .build()
                 .map_err(TlsError::setup)?;
-        Ok(RootsVerifier { chain, roots, name, provider: Arc::clone(provider) })
-    }
-
-    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
-        &self.provider.signature_verification_algorithms
+        Ok(RootsVerifier { chain, roots, name })
     }
 }
 
@@ -206,7 +199,7 @@ impl ServerCertVerifier for RootsVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, self.algorithms())
+        self.chain.verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -215,10 +208,10 @@ impl ServerCertVerifier for RootsVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, self.algorithms())
+        self.chain.verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms().supported_schemes()
+        self.chain.supported_verify_schemes()
     }
 }

@@ -25,6 +25,7 @@ pub struct ComparisonReport {
     pub plan: ComparisonPlan,
     /// In the order in which they ran.
     pub runs: Vec<Run>,
+    /// The drain of the slot comes first.
     pub drains: Vec<Drain>,
     /// How far it came and why it ended, when not everything was measured.
     pub incomplete: Option<String>,
@@ -151,13 +152,10 @@ impl Run {
 }
 
 impl Drain {
-    pub fn arrived(&self) -> u64 {
-        self.result.events.saturating_sub(self.result.losses.missing)
-    }
-
     /// Between the first and the last event.
     pub fn per_second(&self) -> f64 {
-        let after_the_first = self.arrived().saturating_sub(1) as f64;
+        let arrived = self.result.events.saturating_sub(self.result.losses.missing);
+        let after_the_first = arrived.saturating_sub(1) as f64;
         if self.seconds > 0.0 { after_the_first / self.seconds } else { 0.0 }
     }
 }
@@ -188,12 +186,6 @@ impl ComparisonReport {
         runs.sort_by_key(|run| (run.rate, run.result.mode));
         let groups = runs.chunk_by(|a, b| a.rate == b.rate);
         groups.map(|runs| RateGroup { rate: runs[0].rate, runs: runs.to_vec() }).collect()
-    }
-
-    pub fn drains_by_mode(&self) -> Vec<&Drain> {
-        let mut drains: Vec<&Drain> = self.drains.iter().collect();
-        drains.sort_by_key(|drain| drain.result.mode);
-        drains
     }
 
     /// When and where it was measured, in one line.

@@ -56,13 +56,12 @@ fn of_runs(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Table> {
 }
 
 fn of_drains(report: &ComparisonReport) -> Vec<Table> {
-    let drains = report.drains_by_mode();
-    let Some(first) = drains.first() else { return Vec::new() };
+    let Some(first) = report.drains.first() else { return Vec::new() };
     let title = format!("A backlog of {} events", count(first.result.events));
     let columns = ["mode", "first after", "all after", "events/s"];
     let mut speeds = Table::new(title, columns.iter().chain(&LOSSES).copied());
     let mut costs = Table::new("Cost of draining it", ["mode"].iter().chain(&COSTS).copied());
-    for drain in drains {
+    for drain in &report.drains {
         let name = drain.result.mode.name();
         let mut cells = vec![name.clone(), seconds(drain.first_s)];
         cells.push(seconds(drain.first_s + drain.seconds));

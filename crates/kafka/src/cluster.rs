@@ -156,14 +156,25 @@ pub(super) fn create_topics(
         }
     }
     for name in names.iter().filter(|_| !dry_run) {
-        match wait_for_leaders(client.inner(), settings, name) {
-            Err(error) if !may_not_describe(&error) => {
-                return Err(without_leader(settings, name, &error));
-            }
-            Ok(_) | Err(_) => {}
+        if let Err(error) = wait_for_leaders(client.inner(), settings, name)
+            && !may_not_describe(&error)
+        {
+            return Err(without_leader(settings, name, &error));
         }
     }
     Ok(names)
+}
+
+/// The partitions of a topic, each with an offset.
+pub(super) fn offset_list(
+    topic: &str,
+    offsets: impl Iterator<Item = (i32, Offset)>,
+) -> KafkaResult<TopicPartitionList> {
+    let mut list = TopicPartitionList::new();
+    for (id, offset) in offsets {
+        list.add_partition_offset(topic, id, offset)?;
+    }
+    Ok(list)
 }
 
 /// Deletes the records before these offsets, by partition.
@@ -193,11 +204,8 @@ pub(super) fn delete_records(
         Fault::new(Exit::Sink, NOT_PURGED, what, brokers_key(settings), mend)
     };
     let (client, options) = admin(settings).map_err(refused)?;
-    let mut offsets = TopicPartitionList::new();
-    for (partition, offset) in before {
-        let added = offsets.add_partition_offset(topic, *partition, Offset::Offset(*offset));
-        added.map_err(refused)?;
-    }
+    let before = before.iter().map(|(id, offset)| (*id, Offset::Offset(*offset)));
+    let offsets = offset_list(topic, before).map_err(refused)?;
     let deleted = runtime::block_on(client.delete_records(&offsets, &options))?.map_err(refused)?;
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }

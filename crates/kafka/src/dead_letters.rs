@@ -12,7 +12,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::cluster::{self, DescribedPartition};
 use super::code::code_of;
-use super::reachability::{ANSWER_WITHIN, unreachable};
+use super::reachability::{ANSWER_WITHIN, unreachable, why_unreachable};
 use super::record_ffi::headers_of_read;
 use super::scan::{Scanned, TopicScan, ends_reading, time};
 use super::settings::KafkaSettings;
@@ -235,12 +235,11 @@ impl KafkaDeadLetterLog {
                 return Ok((LogRead::End, true));
             }
             let is_late = Instant::now() >= deadline;
-            let entry = match self.scan.next(deadline) {
-                Ok(Scanned::Record(message)) => Ok(Some((entry(&message), true))),
-                Ok(Scanned::Later(message)) => Ok(Some((entry(&message), false))),
-                Ok(Scanned::Nothing) => Ok(None),
-                Err(error) => Err(error),
-            };
+            let entry = self.scan.next(deadline).map(|scanned| match scanned {
+                Scanned::Record(message) => Some((entry(&message), true)),
+                Scanned::Later(message) => Some((entry(&message), false)),
+                Scanned::Nothing => None,
+            });
             if let Some((entry, is_nearer)) = entry.map_err(|error| self.fault(&error))? {
                 return Ok((LogRead::Entry(entry), is_nearer));
             }
@@ -260,7 +259,7 @@ impl KafkaDeadLetterLog {
             ) => cluster::dead_letters_unusable(code_of(code), &self.settings, &self.topic),
             code => {
                 let as_told = || code.map_or_else(|| error.to_string(), |code| code.to_string());
-                let why = self.scan.why_unreachable(error);
+                let why = why_unreachable(self.scan.consumer(), error);
                 unreachable(&self.settings, &why.unwrap_or_else(as_told))
             }
         }

@@ -209,8 +209,8 @@ impl ProducerPort for KafkaProducer {
         self.client.purge();
     }
 
-    fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
-        self.client.partition_of(topic, key, count)
+    fn partition_of(&mut self, _topic: TopicId, key: &[u8], count: i32) -> i32 {
+        self.client.partition_of(key, count)
     }
 
     fn ask_partitions(&mut self, topics: &[TopicId]) {

@@ -270,13 +270,8 @@ impl Producer {
     }
 
     /// The partition of a key in a topic of `count` partitions.
-    pub(super) fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
-        let (key, length) = pointer_of(Some(key));
-        // SAFETY: the partitioners hash the key and read nothing else.
-        unsafe {
-            let (topic, none) = (self.handles[topic], ptr::null_mut());
-            (self.partitioner)(topic, key, length, count, none, none)
-        }
+    pub(super) fn partition_of(&self, key: &[u8], count: i32) -> i32 {
+        partition_by(self.partitioner, key, count)
     }
 
     /// The fatal error that has made the producer unusable, if there is one.
@@ -447,10 +442,14 @@ fn mem(ptr: *mut c_void, size: usize) -> c::rd_kafka_vu_s__bindgen_ty_1__bindgen
 /// The partition to which a producer of these properties sends a key, in a topic of `count`
 /// partitions.
 pub(super) fn key_partition(properties: &[(String, String)], key: &[u8], count: i32) -> i32 {
+    partition_by(partitioner(properties), key, count)
+}
+
+fn partition_by(partitioner: Partitioner, key: &[u8], count: i32) -> i32 {
     let (key, length) = pointer_of(Some(key));
     let none = ptr::null_mut();
     // SAFETY: the partitioners hash the key and read nothing else, so they need no topic.
-    unsafe { partitioner(properties)(ptr::null(), key, length, count, none, none) }
+    unsafe { partitioner(ptr::null(), key, length, count, none, none) }
 }
 
 /// The function that hashes keys. `_random` in a name is about records without a key.

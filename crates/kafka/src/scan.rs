@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Offset};
 use walrelay_core::sink::kafka::reachability::LostBrokers;
 
 use super::brokers_ffi::{add_brokers_to, known_end};
 use super::certificate_files::CertificateFiles;
 use super::cluster::{self, DescribedPartition};
 use super::code::code_of;
-use super::reachability::{ConnectionErrors, why_unreachable};
+use super::reachability::ConnectionErrors;
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 
@@ -150,10 +150,7 @@ impl TopicScan {
         deadline: Instant,
     ) -> KafkaResult<BTreeMap<i32, i64>> {
         loop {
-            let mut times = TopicPartitionList::new();
-            for id in ids {
-                times.add_partition_offset(topic, *id, time)?;
-            }
+            let times = cluster::offset_list(topic, ids.iter().map(|id| (*id, time)))?;
             let left = deadline.saturating_duration_since(Instant::now());
             // librdkafka may also fail all of it with the error of one partition.
             let found = self.consumer.offsets_for_times(times, left).and_then(|found| {
@@ -177,8 +174,7 @@ impl TopicScan {
 
     /// Begins to read these ranges of the topic.
     pub(super) fn start(&mut self, topic: &str, ranges: &[PartitionRange]) -> KafkaResult<()> {
-        let starts = ranges.iter().map(|range| (range.id, Offset::Offset(range.start)));
-        self.assign(topic, starts, unread_ends(ranges).collect())
+        self.assign(topic, range_starts(ranges), unread_ends(ranges).collect())
     }
 
     /// Begins to read these partitions of the topic; `ends` are those of ranges.
@@ -188,10 +184,7 @@ impl TopicScan {
         starts: impl Iterator<Item = (i32, Offset)>,
         ends: BTreeMap<i32, i64>,
     ) -> KafkaResult<()> {
-        let mut partitions = TopicPartitionList::new();
-        for (id, start) in starts {
-            partitions.add_partition_offset(topic, id, start)?;
-        }
+        let partitions = cluster::offset_list(topic, starts)?;
         self.consumer.assign(&partitions)?;
         topic.clone_into(&mut self.topic);
         (self.partitions, self.ends) = (partitions.count(), ends);
@@ -202,31 +195,24 @@ impl TopicScan {
     /// are.
     pub(super) fn add_partitions(&mut self, within: Duration) -> KafkaResult<usize> {
         let found = self.partitions(&self.topic, within)?;
-        let mut new = TopicPartitionList::new();
-        for found in found.into_iter().skip(self.partitions) {
-            new.add_partition_offset(&self.topic, found.id, Offset::Beginning)?;
-        }
-        self.assign_more(&new)?;
-        Ok(new.count())
+        let new = found.into_iter().skip(self.partitions).map(|it| (it.id, Offset::Beginning));
+        self.assign_more(new)
     }
 
     /// Begins to read ranges of further partitions of the topic.
     pub(super) fn add_ranges(&mut self, ranges: &[PartitionRange]) -> KafkaResult<()> {
-        let mut new = TopicPartitionList::new();
-        for range in ranges {
-            new.add_partition_offset(&self.topic, range.id, Offset::Offset(range.start))?;
-        }
-        self.assign_more(&new)?;
+        self.assign_more(range_starts(ranges))?;
         self.ends.extend(unread_ends(ranges));
         Ok(())
     }
 
-    fn assign_more(&mut self, new: &TopicPartitionList) -> KafkaResult<()> {
+    fn assign_more(&mut self, new: impl Iterator<Item = (i32, Offset)>) -> KafkaResult<usize> {
+        let new = cluster::offset_list(&self.topic, new)?;
         if new.count() > 0 {
-            self.consumer.incremental_assign(new)?;
+            self.consumer.incremental_assign(&new)?;
             self.partitions += new.count();
         }
-        Ok(())
+        Ok(new.count())
     }
 
     /// Whether all ranges were read to their ends.
@@ -312,11 +298,10 @@ impl TopicScan {
         }
         Ok(true)
     }
+}
 
-    /// Why no broker can be reached, if that is what `error` means.
-    pub(super) fn why_unreachable(&self, error: &KafkaError) -> Option<String> {
-        why_unreachable(&self.consumer, error)
-    }
+fn range_starts(ranges: &[PartitionRange]) -> impl Iterator<Item = (i32, Offset)> {
+    ranges.iter().map(|range| (range.id, Offset::Offset(range.start)))
 }
 
 /// The ends of those ranges in which there is something to read.

@@ -7,7 +7,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::producer_ffi::key_partition;
-use super::reachability::ANSWER_WITHIN;
+use super::reachability::{ANSWER_WITHIN, why_unreachable};
 use super::record_ffi::headers_of_read;
 use super::scan::{TopicScan, time};
 use super::settings::KafkaSettings;
@@ -97,7 +97,7 @@ impl PartitionSearch<'_, '_> {
                 return Ok(true);
             }
             Err(error) => {
-                if let Some(why) = self.scan.why_unreachable(&error) {
+                if let Some(why) = why_unreachable(self.scan.consumer(), &error) {
                     let why = format!("topics: no Kafka broker answers ({why})");
                     self.report.not_searched.push(why);
                     return Err(Unreachable);

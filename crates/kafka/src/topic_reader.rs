@@ -202,16 +202,13 @@ fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>
     let headers: Vec<(&str, &[u8])> =
         headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
     take(&Outbound {
-        exchange: "",
         topic: message.topic(),
         key: message.key(),
         value: message.payload(),
-        id: "",
-        event_type: None,
-        content_type: None,
         headers: &headers,
         commit_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
         partition: Some(message.partition()),
+        ..Outbound::default()
     })
 }
 

@@ -48,8 +48,6 @@ pub async fn check_create(
     }
     let state = slot_state(client, name).await.map_err(|error| slot_refused(&error, name, &[]))?;
     let Some(slot) = &state.slot else { return Ok(()) };
-    let lost =
-        || slot.is_lost().then(|| slot_lost(name, slot.loss_reason(), &slot.confirmed_flush));
     let lacks_failover = || {
         let is_other = failover && !slot.is_failover();
         let mend = format!(
@@ -58,7 +56,7 @@ pub async fn check_create(
         );
         is_other.then(|| Fault { mend, ..slot_exists(name) })
     };
-    let fault = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(lost);
+    let fault = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(|| lost(slot));
     Err(fault.or_else(lacks_failover).unwrap_or_else(|| slot_exists(name)))
 }
 
@@ -85,26 +83,28 @@ pub async fn create(
 /// The slot has the configured name, but cannot be that of a relay in this database.
 pub(super) fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
     let name = &slot.name;
-    let (code, what) = match (&slot.plugin, &slot.database) {
-        (None, _) => ("slot.physical", format!("slot {name} is physical, not logical")),
+    let mend = |place: &str| {
+        format!(
+            "choose another name in source.slot, then walrelay init; if nobody needs this slot{place}: walrelay slot drop {name}"
+        )
+    };
+    let (code, what) = match &slot.plugin {
+        None => ("slot.physical", format!("slot {name} is physical, not logical")),
         // A new slot has no plugin yet while PostgreSQL 19 raises effective_wal_level.
-        (Some(plugin), _) if !plugin.is_empty() && plugin != "pgoutput" => {
+        Some(plugin) if !plugin.is_empty() && plugin != "pgoutput" => {
             ("slot.plugin", format!("slot {name} uses plugin {plugin}, not pgoutput"))
         }
-        _ => {
+        Some(_) => {
             let elsewhere = of_other_database(slot, database)?;
-            let mend = format!(
-                "choose another name in source.slot, then walrelay init; if nobody needs this slot, with the URL of that \
-                 database: walrelay slot drop {name}"
-            );
-            return Some(Fault { mend, ..elsewhere });
+            return Some(Fault { mend: mend(", with the URL of that database"), ..elsewhere });
         }
     };
-    let mend = format!(
-        "choose another name in source.slot, then walrelay init; if nobody needs this slot: \
-         walrelay slot drop {name}"
-    );
-    Some(slot_problem(code, what, mend))
+    Some(slot_problem(code, what, mend("")))
+}
+
+/// The slot can never be read again.
+pub(super) fn lost(slot: &SlotFacts) -> Option<Fault> {
+    slot.is_lost().then(|| slot_lost(&slot.name, slot.loss_reason(), &slot.confirmed_flush))
 }
 
 /// The names of slots are those of the whole server, and Postgres lets a role drop the slot of another

@@ -97,12 +97,11 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
             mend: format!("{}\n{}", fault.mend, removal(settings, name)),
             ..fault
         })?;
-        let removing = async {
-            let channel = connection.probe.new_channel().await?;
+        let removing = connection.probe.ask(async |channel| {
             channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
             channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await
-        };
-        let removed = connection.probe.in_time(removing).await;
+        });
+        let removed = removing.await;
         connection.close().await;
         removed.map_err(|loss| {
             let what = format!("cannot delete queue and exchange {name}: {}", loss.text);

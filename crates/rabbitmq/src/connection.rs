@@ -98,24 +98,14 @@ impl AmqpConnection {
         }
     }
 
-    /// Returns the next event. Errors of a probe's channel are left out: lapin reports the close of
-    /// any channel as an error of the connection.
-    async fn event(&mut self) -> Option<Event> {
-        loop {
-            let event = self.events.next().await;
-            if !(matches!(event, Some(Event::Error(_)))
-                && self.probe.connection.status().connected())
-            {
-                return event;
-            }
-        }
-    }
-
-    /// Returns why the connection ended, if that is reported within `patience`.
+    /// Returns why the connection ended, if that is reported within `patience`. Errors of a probe's channel
+    /// are left out: lapin reports the close of any channel as an error of the connection.
     pub(super) async fn reason(&mut self, patience: Duration) -> Option<ConnectionLoss> {
         let reason = async {
             loop {
-                if let Event::Error(error) = self.event().await? {
+                if let Event::Error(error) = self.events.next().await?
+                    && !self.probe.connection.status().connected()
+                {
                     return Some(loss_of(error));
                 }
             }

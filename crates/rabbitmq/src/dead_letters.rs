@@ -110,14 +110,11 @@ pub(super) fn open(
 
 /// Starts a consumer and stops it again, to see whether the stream can be read.
 pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
-    let reading = async {
-        let channel = probe.new_channel().await?;
-        let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
-        has_begun(&channel, queue).await?;
-        let _closed = channel.close(200, "".into()).await.is_ok();
-        Ok(())
-    };
-    probe.in_time(reading).await
+    let reading = probe.ask(async |channel| {
+        let consumer = start(channel, queue, offset(&ReadFrom::End)).await?;
+        has_begun(channel, queue).await.map(|()| consumer)
+    });
+    reading.await.map(drop)
 }
 
 async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {

@@ -120,7 +120,8 @@ impl Probe {
         self.in_time(opening).await
     }
 
-    async fn ask<T>(
+    /// Asks on a channel of its own, which is closed behind the answer.
+    pub(super) async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
     ) -> AmqpResult<T> {
@@ -253,14 +254,8 @@ impl Probe {
         kind: &str,
         options: ExchangeDeclareOptions,
     ) -> AmqpResult<()> {
-        let kind = match kind {
-            "topic" => ExchangeKind::Topic,
-            "direct" => ExchangeKind::Direct,
-            "fanout" => ExchangeKind::Fanout,
-            "headers" => ExchangeKind::Headers,
-            other => ExchangeKind::Custom(other.to_owned()),
-        };
-        let none = FieldTable::default();
+        // A type is sent as its name, also one that lapin knows.
+        let (kind, none) = (ExchangeKind::Custom(kind.to_owned()), FieldTable::default());
         let declared = self
             .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
         declared.await

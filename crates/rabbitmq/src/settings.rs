@@ -136,7 +136,7 @@ pub(super) fn check_routing_key(key: &str) -> Result<(), (String, String)> {
 }
 
 const URL: &str = name_of!(RabbitSettings, url);
-const EXCHANGE: &str = name_of!(RabbitSettings, exchange);
+pub(super) const EXCHANGE: &str = name_of!(RabbitSettings, exchange);
 const QUEUES: &str = name_of!(RabbitSettings, queues);
 const AUTH: &str = name_of!(RabbitSettings, auth);
 const CA: &str = name_of!(RabbitTls, ca_file);

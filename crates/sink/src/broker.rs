@@ -78,8 +78,9 @@ pub struct SinkKind {
 pub struct RouteRules {
     /// Checks a topic without columns; the error is what is wrong and what to write instead.
     pub check_topic: fn(&str) -> Result<(), (String, String)>,
-    /// Whether dead letters share a namespace with events: then no route may lead to their topic.
-    pub reach_dead_letters: bool,
+    /// The key of the exchange of events. A sink without one has events and dead letters in one namespace, as
+    /// the default exchange has.
+    pub exchange: Option<&'static str>,
     pub have_partitions: bool,
     /// Headers that the sink sets itself, each with the reason.
     pub own_headers: &'static [(&'static str, &'static str)],
@@ -88,7 +89,7 @@ pub struct RouteRules {
 impl RouteRules {
     pub const KAFKA: RouteRules = RouteRules {
         check_topic: check_kafka_topic,
-        reach_dead_letters: true,
+        exchange: None,
         have_partitions: true,
         own_headers: &[],
     };

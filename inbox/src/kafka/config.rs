@@ -89,19 +89,13 @@ fn client(
     defaults: &[(&str, &str)],
     fixed: &[(&str, &str)],
 ) -> ClientConfig {
-    let mut config = ClientConfig::new();
-    config.set("client.id", &settings.service);
-    SHARED_DEFAULTS.iter().chain(defaults).for_each(|(name, value)| {
-        config.set(*name, *value);
-    });
-    kafka.properties.iter().for_each(|(name, value)| {
-        config.set(own_name(name), value);
-    });
-    fixed.iter().for_each(|(name, value)| {
-        config.set(*name, *value);
-    });
-    config.set("bootstrap.servers", &kafka.brokers);
-    config
+    let id = [("client.id", settings.service.as_str())];
+    let user = kafka.properties.iter().map(|(name, value)| (own_name(name), value.as_str()));
+    let fixed = fixed.iter().copied().chain([("bootstrap.servers", kafka.brokers.as_str())]);
+    let defaults = SHARED_DEFAULTS.iter().chain(defaults).copied();
+    // The last of several values of a property counts.
+    let all = id.into_iter().chain(defaults).chain(user).chain(fixed);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The name by which a property is set here, of the two that librdkafka knows it by. It is told all

@@ -1,6 +1,6 @@
 //! The producer of copies: idempotent, and confirmed by all replicas that are in sync.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
@@ -14,6 +14,7 @@ use super::lost_brokers::LostBrokers;
 use super::{Kafka, client_error, config, dead_letter_topic, retry_topic};
 use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
 use crate::message::retry_header;
+use crate::panics::lock;
 use crate::time::unix_now;
 use crate::{InboxError, Settings};
 
@@ -23,14 +24,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct KafkaCopies {
     kafka: Kafka,
     settings: Settings,
-    lost_brokers: Arc<LostBrokers>,
     producer: Mutex<Arc<CopyProducer>>,
 }
 
 type CopyProducer = ThreadedProducer<Confirms>;
 
 /// Passes confirms to whom they belong, and the client's errors on.
-struct Confirms(Arc<LostBrokers>);
+struct Confirms(LostBrokers);
 
 impl ClientContext for Confirms {
     fn error(&self, error: KafkaError, reason: &str) {
@@ -51,22 +51,14 @@ impl ProducerContext for Confirms {
 
 impl KafkaCopies {
     pub(super) fn new(kafka: &Kafka, settings: &Settings) -> Result<KafkaCopies, InboxError> {
-        let lost_brokers = Arc::new(LostBrokers::new(&kafka.brokers));
-        let producer = producer(kafka, settings, &lost_brokers)?;
-        let producer = Mutex::new(Arc::new(producer));
-        Ok(KafkaCopies { kafka: kafka.clone(), settings: settings.clone(), lost_brokers, producer })
-    }
-
-    fn current(&self) -> Arc<CopyProducer> {
-        Arc::clone(&self.producer.lock().unwrap_or_else(PoisonError::into_inner))
+        let producer = Mutex::new(Arc::new(producer(kafka, settings)?));
+        Ok(KafkaCopies { kafka: kafka.clone(), settings: settings.clone(), producer })
     }
 
     fn replace(&self, failed: &str) {
         tracing::warn!(code = "inbox.producer-replaced", reason = failed, "a new producer is made");
-        match producer(&self.kafka, &self.settings, &self.lost_brokers) {
-            Ok(new) => {
-                *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-            }
+        match producer(&self.kafka, &self.settings) {
+            Ok(new) => *lock(&self.producer) = Arc::new(new),
             Err(error) => tracing::warn!(code = "inbox.producer-replaced", %error, "not made"),
         }
     }
@@ -88,12 +80,29 @@ impl KafkaCopies {
         }
         Unconfirmed::Outage(outage(topic, error))
     }
+
+    fn record_of(&self, copy: &Outgoing<'_>) -> (String, OwnedHeaders) {
+        let service = &self.settings.service;
+        let headers = copy.headers.iter().fold(
+            OwnedHeaders::new_with_capacity(copy.headers.len() + 1),
+            |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_ref()) }),
+        );
+        match copy.destination {
+            Destination::DeadLetters => (dead_letter_topic(service), headers),
+            Destination::Level { level, wait } => {
+                let due = (unix_now() + wait).as_millis().to_string();
+                let due = Header { key: retry_header::DUE, value: Some(due.as_str()) };
+                (retry_topic(service, level), headers.insert(due))
+            }
+        }
+    }
 }
 
 impl Copies for KafkaCopies {
     async fn send(&self, copy: &Outgoing<'_>) -> Result<(), Unconfirmed> {
         let (topic, headers) = self.record_of(copy);
-        let producer = self.current();
+        let producer = Arc::clone(&lock(&self.producer));
+        let lost_brokers = &producer.context().0;
         let (waiting, mut confirm) = oneshot::channel();
         let mut record = BaseRecord::with_opaque_to(&topic, Box::new(waiting));
         record.payload = copy.value.as_deref();
@@ -104,30 +113,12 @@ impl Copies for KafkaCopies {
         let answer = loop {
             match tokio::time::timeout(LOOK_INTERVAL, &mut confirm).await {
                 Ok(answer) => break answer,
-                Err(_) => self.lost_brokers.name_again_if_lost(producer.client()),
+                Err(_) => lost_brokers.name_again_if_lost(producer.client()),
             }
         };
         answer.unwrap_or(Err(KafkaError::Canceled)).map_err(|error| judge(&error))?;
-        self.lost_brokers.answered();
+        lost_brokers.answered();
         Ok(())
-    }
-}
-
-impl KafkaCopies {
-    fn record_of(&self, copy: &Outgoing<'_>) -> (String, OwnedHeaders) {
-        let service = &self.settings.service;
-        let headers = copy.headers.iter().fold(
-            OwnedHeaders::new_with_capacity(copy.headers.len() + 1),
-            |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_ref()) }),
-        );
-        match copy.destination {
-            Destination::DeadLetters => (dead_letter_topic(service), headers),
-            Destination::Level { name, wait } => {
-                let due = (unix_now() + wait).as_millis().to_string();
-                let due = Header { key: retry_header::DUE, value: Some(due.as_str()) };
-                (retry_topic(service, name), headers.insert(due))
-            }
-        }
     }
 }
 
@@ -143,13 +134,9 @@ fn outage(topic: &str, error: &KafkaError) -> String {
     format!("topic {topic}: {error}{mend}")
 }
 
-fn producer(
-    kafka: &Kafka,
-    settings: &Settings,
-    lost_brokers: &Arc<LostBrokers>,
-) -> Result<CopyProducer, InboxError> {
+fn producer(kafka: &Kafka, settings: &Settings) -> Result<CopyProducer, InboxError> {
     config::producer(kafka, settings)
-        .create_with_context(Confirms(Arc::clone(lost_brokers)))
+        .create_with_context(Confirms(LostBrokers::new(&kafka.brokers)))
         .map_err(|error| client_error("the producer of copies", error))
 }
 

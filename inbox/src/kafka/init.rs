@@ -1,5 +1,6 @@
 //! Makes the topics of retries and dead letters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -22,9 +23,18 @@ pub(super) async fn create_topics(kafka: &Kafka, settings: &Settings) -> Result<
     let admin: AdminClient<DefaultClientContext> = config::admin(kafka, settings)
         .create()
         .map_err(|error| client_error("the properties of Kafka", error))?;
-    let (admin, partitions) = partitions(admin, kafka).await?;
+    // All of the user's topics must exist: the relay's `init` makes them. A retry topic gets as many
+    // partitions as the first of them.
+    let (admin, topics) = (Arc::new(admin), kafka.topics.clone());
+    let asked = Arc::clone(&admin);
+    let counting = tokio::task::spawn_blocking(move || {
+        let counts = topics.iter().map(|topic| count_partitions(&asked, topic));
+        counts.collect::<Result<Vec<i32>, InboxError>>()
+    });
+    let unasked = |error| InboxError::broker("asking for the topics", error);
+    let partitions = counting.await.map_err(unasked)??[0];
     let retries: Vec<String> =
-        settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name)).collect();
+        settings.levels.iter().map(|level| retry_topic(&settings.service, *level)).collect();
     let dead_letters = dead_letter_topic(&settings.service);
     let new = |name, partitions, retention_ms| {
         NewTopic::new(name, partitions, TopicReplication::Fixed(kafka.replication))
@@ -50,21 +60,6 @@ pub(super) async fn create_topics(kafka: &Kafka, settings: &Settings) -> Result<
         }
     }
     Ok(())
-}
-
-/// Counts the partitions of the first of the user's topics. All of them must exist: the
-/// relay's `init` makes them.
-async fn partitions(
-    admin: AdminClient<DefaultClientContext>,
-    kafka: &Kafka,
-) -> Result<(AdminClient<DefaultClientContext>, i32), InboxError> {
-    let topics = kafka.topics.clone();
-    let asking = tokio::task::spawn_blocking(move || {
-        let counts = topics.iter().map(|topic| count_partitions(&admin, topic));
-        let counts: Vec<i32> = counts.collect::<Result<_, InboxError>>()?;
-        Ok((admin, counts[0]))
-    });
-    asking.await.map_err(|error| InboxError::broker("asking for the topics", error))?
 }
 
 fn count_partitions(

@@ -15,6 +15,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::client_ffi::add_brokers;
+use crate::panics::lock;
 
 /// Longer than a round of attempts to connect to brokers that refuse: librdkafka keeps each list
 /// of brokers that it is told.
@@ -34,27 +35,20 @@ impl LostBrokers {
     /// The client has reported an error.
     pub(super) fn reported(&self, error: &KafkaError) {
         if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
-            self.set(Some(Instant::now()));
+            *lock(&self.lost_at) = Some(Instant::now());
         }
     }
 
     /// A broker has answered.
     pub(super) fn answered(&self) {
-        self.set(None);
+        *lock(&self.lost_at) = None;
     }
 
     /// Names the brokers again if all are lost. The caller does this now and then.
     pub(super) fn name_again_if_lost<C: ClientContext>(&self, client: &Client<C>) {
-        let Ok(mut lost_at) = self.lost_at.lock() else { return };
-        if lost_at.take_if(|at| at.elapsed() > SILENCE).is_some() {
+        if lock(&self.lost_at).take_if(|at| at.elapsed() > SILENCE).is_some() {
             tracing::debug!("librdkafka may have forgotten all brokers: they are named again");
             add_brokers(client, &self.brokers);
-        }
-    }
-
-    fn set(&self, at: Option<Instant>) {
-        if let Ok(mut lost_at) = self.lost_at.lock() {
-            *lost_at = at;
         }
     }
 }

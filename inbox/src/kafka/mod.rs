@@ -18,10 +18,13 @@ mod partition;
 mod reader;
 mod rebalance_events;
 
+use std::time::Duration;
+
 use rdkafka::error::KafkaError;
 
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
+use crate::time::short;
 use crate::{InboxError, Settings};
 use copies::KafkaCopies;
 use partition::RecordMark;
@@ -74,8 +77,8 @@ impl Kafka {
 }
 
 /// The topic of a retry level.
-fn retry_topic(service: &str, level: &str) -> String {
-    format!("{service}.retry.{level}")
+fn retry_topic(service: &str, level: Duration) -> String {
+    format!("{service}.retry.{}", short(level))
 }
 
 fn dead_letter_topic(service: &str) -> String {

@@ -108,6 +108,8 @@ struct Reader {
 }
 
 struct Partition {
+    consumer: Arc<BaseConsumer<RebalanceEvents>>,
+    service: String,
     topic: String,
     id: i32,
     queue: PartitionQueue<RebalanceEvents>,
@@ -139,8 +141,7 @@ impl Reader {
         let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, settings)
             .create_with_context(RebalanceEvents::new(&kafka.brokers))
             .map_err(|error| client_error("the consumer", error))?;
-        let retries =
-            settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name));
+        let retries = settings.levels.iter().map(|level| retry_topic(&settings.service, *level));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| InboxError::broker("subscribing", error))?;
@@ -222,14 +223,16 @@ impl Reader {
             let (reader, same) = (std::thread::current(), std::thread::current());
             queue.set_nonempty_callback(move || reader.unpark());
             let (custody, settled) = Custody::new(move || same.unpark());
-            let is_of = |name: &str| retry_topic(&self.settings.service, name) == topic;
-            let level = self.settings.levels.iter().find(|level| is_of(&level.name));
+            let is_of = |level: &Duration| retry_topic(&self.settings.service, *level) == topic;
+            let delay = self.settings.levels.iter().copied().find(is_of);
             self.partitions.push(Partition {
+                consumer: Arc::clone(&self.consumer),
+                service: self.settings.service.clone(),
                 topic: topic.to_owned(),
                 id,
                 queue,
                 head: None,
-                delay: level.map(|level| level.delay),
+                delay,
                 wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
                 is_served: false,
@@ -268,7 +271,7 @@ impl Reader {
     fn hand_out(&mut self, lanes: &Lanes<RecordMark>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
-            match partition.take_turn(lanes, &self.consumer, &self.settings.service) {
+            match partition.take_turn(lanes) {
                 Turn::Idle => {}
                 Turn::NotDueFor(left) => pause = pause.min(left),
                 Turn::Over => pause = Duration::ZERO,
@@ -320,12 +323,7 @@ impl Reader {
 }
 
 impl Partition {
-    fn take_turn(
-        &mut self,
-        lanes: &Lanes<RecordMark>,
-        consumer: &BaseConsumer<RebalanceEvents>,
-        service: &str,
-    ) -> Turn {
+    fn take_turn(&mut self, lanes: &Lanes<RecordMark>) -> Turn {
         self.count_settled();
         self.is_served = false;
         for _ in 0..TURN_RECORDS {
@@ -333,10 +331,10 @@ impl Partition {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
                     Some(Ok(record)) => self.head = Some(self.delivery(&record)),
-                    Some(Err(error)) => self.tell_unreadable(consumer, service, &error),
+                    Some(Err(error)) => self.tell_unreadable(&error),
                 }
             }
-            if let Some(left) = self.not_due_for(consumer) {
+            if let Some(left) = self.not_due_for() {
                 return Turn::NotDueFor(left);
             }
             if self.tracker.count() >= UNDER_WAY_MAX {
@@ -355,11 +353,11 @@ impl Partition {
     }
 
     /// A clock in error does not hold a copy for longer than [`WaitBound`] says.
-    fn not_due_for(&mut self, consumer: &BaseConsumer<RebalanceEvents>) -> Option<Duration> {
+    fn not_due_for(&mut self) -> Option<Duration> {
         let (delay, head) = (self.delay?, self.head.as_ref()?);
-        let due = Duration::from_millis(head.message.retry().due_unix_ms?);
+        let due = Duration::from_millis(head.message.retry.due_unix_ms?);
         let left = due.checked_sub(unix_now())?;
-        let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
+        let end = || known_end(self.consumer.client(), &self.topic, self.id).unwrap_or_default();
         let bound = self.wait_bound.left(head.mark.offset, delay, Instant::now(), end);
         let left = left.min(bound);
         (!left.is_zero()).then_some(left)
@@ -385,23 +383,17 @@ impl Partition {
 
     /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
     /// it cannot read.
-    fn tell_unreadable(
-        &mut self,
-        consumer: &BaseConsumer<RebalanceEvents>,
-        service: &str,
-        error: &KafkaError,
-    ) {
+    fn tell_unreadable(&mut self, error: &KafkaError) {
         if !self.reminder.is_due(Instant::now()) {
             return;
         }
-        let (topic, partition) = (&self.topic, self.id);
         // The error itself does not have it.
-        let offset = self.tracker.end().or_else(|| committed(consumer, topic, partition));
+        let offset = self.tracker.end().or_else(|| self.committed());
         tracing::warn!(
             code = "inbox.kafka",
-            consumer = service,
-            topic,
-            partition,
+            consumer = self.service,
+            topic = self.topic,
+            partition = self.id,
             offset,
             %error,
             "a partition cannot be read"
@@ -413,15 +405,15 @@ impl Partition {
             self.tracker.settle(mark.turn, mark.offset);
         }
     }
-}
 
-fn committed(consumer: &BaseConsumer<RebalanceEvents>, topic: &str, partition: i32) -> Option<i64> {
-    let mut list = TopicPartitionList::new();
-    list.add_partition(topic, partition);
-    let list = consumer.committed_offsets(list, ANSWER_WITHIN).ok()?;
-    match list.find_partition(topic, partition)?.offset() {
-        Offset::Offset(offset) => Some(offset),
-        _ => None,
+    fn committed(&self) -> Option<i64> {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&self.topic, self.id);
+        let list = self.consumer.committed_offsets(list, ANSWER_WITHIN).ok()?;
+        match list.find_partition(&self.topic, self.id)?.offset() {
+            Offset::Offset(offset) => Some(offset),
+            _ => None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
 
 use super::lost_brokers::LostBrokers;
+use crate::panics::lock;
 
 /// Rebalances are noted here, and answered by the reader outside of librdkafka's callback.
 pub(super) struct RebalanceEvents {
@@ -45,9 +46,7 @@ impl ConsumerContext for RebalanceEvents {
             }
             _ => Rebalance::Revoke,
         };
-        if let Ok(mut noted) = self.noted.lock() {
-            noted.push_back(event);
-        }
+        lock(&self.noted).push_back(event);
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
@@ -56,9 +55,7 @@ impl ConsumerContext for RebalanceEvents {
             Ok(()) => self.lost_brokers.answered(),
             Err(error) => {
                 tracing::debug!(%error, "offsets were not committed");
-                if let Ok(mut failed) = self.failed_commit.lock() {
-                    *failed = Some(error);
-                }
+                *lock(&self.failed_commit) = Some(error);
             }
         }
     }
@@ -76,12 +73,12 @@ impl RebalanceEvents {
 
     /// Why a commit has failed since the last call.
     pub(super) fn take_failed_commit(&self) -> Option<KafkaError> {
-        self.failed_commit.lock().ok()?.take()
+        lock(&self.failed_commit).take()
     }
 
     /// The next one that is to be answered with `assign` or `unassign`.
     pub(super) fn next(&self) -> Option<Rebalance> {
-        self.noted.lock().ok()?.pop_front()
+        lock(&self.noted).pop_front()
     }
 
     /// From now on the client answers them itself.

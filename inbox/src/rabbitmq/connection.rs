@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lapin::tcp::{AMQPUriTcpExt as _, OwnedTLSConfig};
@@ -17,6 +17,7 @@ use lapin::{AsyncTcpStream, Connection, ConnectionProperties, Error, ErrorKind, 
 use tokio::time::timeout;
 
 use super::{NO_URL, RabbitMq};
+use crate::panics::lock;
 
 /// Opens a connection to the broker.
 pub type ConnectAmqp =
@@ -25,7 +26,7 @@ pub type ConnectAmqp =
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A connection on which nothing was heard for twice as long is taken for dead.
 const HEARTBEAT_S: u16 = 10;
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Codes of AMQP.
 pub(super) const ACCESS_REFUSED: u16 = 403;
@@ -97,7 +98,8 @@ impl From<Error> for Loss {
 /// thread for ever.
 pub(super) struct Link {
     connection: Connection,
-    socket: KeptSocket,
+    /// None where the user connects.
+    socket: Option<TcpStream>,
 }
 
 impl Deref for Link {
@@ -111,42 +113,28 @@ impl Deref for Link {
 impl Link {
     /// Ends it without a word.
     pub(super) fn cut(&self) {
-        self.socket.shut_down();
-    }
-}
-
-/// None where the user connects.
-#[derive(Clone, Default)]
-struct KeptSocket(Arc<Mutex<Option<TcpStream>>>);
-
-impl KeptSocket {
-    fn keep(&self, socket: &impl AsFd) -> std::io::Result<()> {
-        let socket = socket.as_fd().try_clone_to_owned()?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket.into());
-        Ok(())
-    }
-
-    fn shut_down(&self) {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _best_effort = socket.is_some_and(|it| it.shutdown(Shutdown::Both).is_ok());
+        shut_down(self.socket.as_ref());
     }
 }
 
 /// The socket of a login, which is shut down with it.
-struct LoginSocket(Option<KeptSocket>);
+#[derive(Default)]
+struct LoginSocket(Arc<Mutex<Option<TcpStream>>>);
 
 impl Drop for LoginSocket {
     fn drop(&mut self) {
-        if let Some(socket) = &self.0 {
-            socket.shut_down();
-        }
+        shut_down(lock(&self.0).take().as_ref());
     }
+}
+
+fn shut_down(socket: Option<&TcpStream>) {
+    let _best_effort = socket.is_some_and(|it| it.shutdown(Shutdown::Both).is_ok());
 }
 
 /// `purpose` is part of the name that the broker shows.
 pub(super) async fn open(rabbit: &RabbitMq, service: &str, purpose: &str) -> Result<Link, Loss> {
-    let socket = KeptSocket::default();
-    let mut login = LoginSocket(Some(socket.clone()));
+    let login = LoginSocket::default();
+    let kept = Arc::clone(&login.0);
     let connecting = async {
         if let Some(connect) = &rabbit.connect {
             return Ok::<_, Loss>(connect().await?);
@@ -155,17 +143,17 @@ pub(super) async fn open(rabbit: &RabbitMq, service: &str, purpose: &str) -> Res
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        Ok(log_in(uri, properties, socket.clone()).await?)
+        Ok(log_in(uri, properties, kept).await?)
     };
     let connection = in_time(connecting, "no answer").await?;
-    login.0 = None;
+    let socket = lock(&login.0).take();
     Ok(Link { connection, socket })
 }
 
 async fn log_in(
     uri: AMQPUri,
     properties: ConnectionProperties,
-    socket: KeptSocket,
+    kept: Arc<Mutex<Option<TcpStream>>>,
 ) -> lapin::Result<Connection> {
     let runtime = runtime::default_runtime()?;
     // Written here, where lapin tells its types.
@@ -176,7 +164,8 @@ async fn log_in(
             let config = OwnedTLSConfig::default();
             let stream = uri.connect_with_config_async(config.as_ref(), &runtime).await?;
             if let AsyncTcpStream::Plain(stream) = &stream {
-                socket.keep(stream.get_ref())?;
+                let socket = stream.get_ref().as_fd().try_clone_to_owned()?;
+                *lock(&kept) = Some(socket.into());
             }
             Ok(stream)
         },

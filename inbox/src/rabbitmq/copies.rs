@@ -56,12 +56,6 @@ impl From<Loss> for Unconfirmed {
     }
 }
 
-impl From<lapin::Error> for Unconfirmed {
-    fn from(error: lapin::Error) -> Unconfirmed {
-        Loss::from(error).into()
-    }
-}
-
 impl RabbitCopies {
     pub(super) fn new(rabbit: &RabbitMq, settings: &Settings) -> RabbitCopies {
         RabbitCopies {
@@ -82,7 +76,7 @@ impl RabbitCopies {
         let opening = async {
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok::<_, lapin::Error>(channel)
+            Ok::<_, Loss>(channel)
         };
         let opened = in_time(async { Ok::<_, Loss>(opening.await) }, "RabbitMQ opened no channel");
         // The next one is opened on another connection.
@@ -101,9 +95,9 @@ impl RabbitCopies {
         let service = &self.settings.service;
         match copy.destination {
             Destination::DeadLetters => dead_letter_exchange(service),
-            Destination::Level { name, .. } => {
+            Destination::Level { level, .. } => {
                 let shard = copy.message.lane_hash() % u64::from(self.rabbit.shards);
-                retry_queue(service, name, shard)
+                retry_queue(service, level, shard)
             }
         }
     }
@@ -113,7 +107,7 @@ impl RabbitCopies {
         &self,
         CopyChannel { channel, frame_bytes_max }: &CopyChannel,
         copy: &Outgoing<'_>,
-    ) -> lapin::Result<Result<(), Unconfirmed>> {
+    ) -> Result<Result<(), Unconfirmed>, Loss> {
         let exchange = self.exchange_of(copy);
         let properties = match properties_of(copy, &exchange, *frame_bytes_max) {
             Ok(properties) => properties,
@@ -190,7 +184,7 @@ fn properties_of(
     if let Destination::Level { wait, .. } = copy.destination {
         properties = properties.with_expiration(short(&wait.as_millis().to_string()));
     }
-    if let Some(event_type) = message.received().event_type.as_deref() {
+    if let Some(event_type) = message.received.event_type.as_deref() {
         properties = properties.with_type(short(event_type));
     }
     if let Some(content_type) = message.content_type() {

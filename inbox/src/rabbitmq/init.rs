@@ -1,6 +1,9 @@
 //! Makes the exchanges, queues and bindings of a consumer. What exists is left as it is; the broker
 //! refuses what exists with other arguments.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use lapin::options::{
     ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
@@ -9,7 +12,6 @@ use lapin::{Channel, ExchangeKind};
 
 use super::connection::{ACCESS_REFUSED, Link, Loss, close, in_time, open, short};
 use super::{RabbitMq, dead_letter_exchange, dead_letter_queue, retry_queue};
-use crate::settings::Level;
 use crate::{InboxError, Settings};
 
 /// RabbitMQ 4 gives up a message after 20 deliveries unless told otherwise, and a consumer that is
@@ -40,23 +42,20 @@ impl Setup<'_> {
     async fn make(mut self, connection: &Link) -> Result<(), InboxError> {
         let (service, source) = (&self.settings.service, &self.rabbit.exchange);
         self.look_for_source(connection).await?;
-        self.fanout(service).await?;
         let arguments = [
             ("x-queue-type", text("quorum")),
             ("x-single-active-consumer", AMQPValue::Boolean(true)),
             ("x-delivery-limit", AMQPValue::LongLongInt(DELIVERIES_MAX)),
         ];
-        self.queue(service, service, table(arguments)).await?;
-        for level in &self.settings.levels {
+        self.queue(service, service, arguments).await?;
+        for &level in &self.settings.levels {
             for shard in 0..self.rabbit.shards {
-                let name = retry_queue(service, &level.name, shard.into());
-                self.fanout(&name).await?;
-                self.queue(&name, &name, table(retry_arguments(service, level))).await?;
+                let name = retry_queue(service, level, shard.into());
+                self.queue(&name, &name, retry_arguments(service, level)).await?;
             }
         }
         let (exchange, queue) = (dead_letter_exchange(service), dead_letter_queue(service));
-        self.fanout(&exchange).await?;
-        self.queue(&queue, &exchange, table([("x-queue-type", text("stream"))])).await?;
+        self.queue(&queue, &exchange, [("x-queue-type", text("stream"))]).await?;
         // The last, so that no message comes before there is a place for its copies.
         for pattern in &self.rabbit.patterns {
             let bind = self.channel.exchange_bind(
@@ -93,25 +92,20 @@ impl Setup<'_> {
         }
     }
 
-    async fn fanout(&self, name: &str) -> Result<(), InboxError> {
-        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let made = self.channel.exchange_declare(
-            short(name),
-            ExchangeKind::Fanout,
-            options,
-            FieldTable::default(),
-        );
-        answer(made, || format!("making exchange {name}")).await
-    }
-
-    async fn queue(
+    /// A fanout exchange, and the queue to which it leads.
+    async fn queue<const N: usize>(
         &self,
         name: &str,
         exchange: &str,
-        arguments: FieldTable,
+        arguments: [(&str, AMQPValue); N],
     ) -> Result<(), InboxError> {
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        let (kind, nothing) = (ExchangeKind::Fanout, FieldTable::default());
+        let made = self.channel.exchange_declare(short(exchange), kind, options, nothing);
+        answer(made, || format!("making exchange {exchange}")).await?;
         let what = || format!("making queue {name}");
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
+        let arguments = BTreeMap::from(arguments.map(|(name, value)| (short(name), value))).into();
         answer(self.channel.queue_declare(short(name), options, arguments), what).await?;
         let (queue, exchange, any) = (short(name), short(exchange), short(""));
         let options = QueueBindOptions::default();
@@ -134,8 +128,8 @@ async fn answer<T>(
 
 /// A message waits its time, and goes to exchange SERVICE with its routing key. At least once: the
 /// queue keeps it until the queue SERVICE has confirmed it.
-fn retry_arguments(service: &str, level: &Level) -> [(&'static str, AMQPValue); 5] {
-    let ttl_ms = i64::try_from(level.delay.as_millis()).unwrap_or(i64::MAX);
+fn retry_arguments(service: &str, level: Duration) -> [(&'static str, AMQPValue); 5] {
+    let ttl_ms = i64::try_from(level.as_millis()).unwrap_or(i64::MAX);
     [
         ("x-queue-type", text("quorum")),
         ("x-message-ttl", AMQPValue::LongLongInt(ttl_ms)),
@@ -149,18 +143,8 @@ fn text(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
-fn table<const N: usize>(arguments: [(&'static str, AMQPValue); N]) -> FieldTable {
-    let mut table = FieldTable::default();
-    for (name, value) in arguments {
-        table.insert(short(name), value);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::testing::{hiding_node, silent_node};
     use super::*;
 

@@ -23,10 +23,13 @@ mod reader;
 #[cfg(test)]
 mod testing;
 
+use std::time::Duration;
+
 use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
+use crate::time::short;
 use crate::{InboxError, Settings};
 use copies::RabbitCopies;
 
@@ -145,8 +148,8 @@ impl Broker for RabbitMq {
 }
 
 /// Exchange and queue of one shard of a retry level.
-fn retry_queue(service: &str, level: &str, shard: u64) -> String {
-    format!("{service}.retry.{level}.{shard}")
+fn retry_queue(service: &str, level: Duration, shard: u64) -> String {
+    format!("{service}.retry.{}.{shard}", short(level))
 }
 
 fn is_retry_queue(queue: &str, service: &str) -> bool {
@@ -163,8 +166,6 @@ fn dead_letter_queue(service: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

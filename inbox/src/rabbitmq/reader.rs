@@ -11,7 +11,6 @@
 //! with it, is settled, and it is the first of the queue when the inbox gives up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
@@ -22,7 +21,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::RabbitMq;
-use super::connection::{Link, Loss, close, in_time, open, short};
+use super::connection::{CLOSE_WITHIN, Link, Loss, close, in_time, open, short};
 use super::delivery::message;
 use crate::broker::Stop;
 use crate::delivery::{Custody, Delivery};
@@ -31,7 +30,6 @@ use crate::time::backoff;
 use crate::{InboxError, Settings};
 
 const TAG: &str = "inbox";
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// A message at which the connection is lost so often in a row is not readable.
 const UNREADABLE_LOSSES_MAX: u32 = 5;
 
@@ -258,6 +256,8 @@ impl Acks {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::testing::silent_node;
     use super::*;
 

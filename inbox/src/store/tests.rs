@@ -1,7 +1,5 @@
 //! The statements run against a real Postgres, each test with a consumer of its own.
 
-use bytes::Bytes;
-
 use super::*;
 use crate::connection::CONNECT_WITHIN;
 use crate::message::Received;
@@ -20,21 +18,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
 async fn store(consumer: &str) -> Store {
-    Store::open(testing::client().await.into(), consumer).await.unwrap()
+    Store::open(testing::client().await, consumer).await.unwrap()
 }
 
 /// A message of key `a`; `replays` is how often its dead letter was replayed.
 fn message(id: &str, copy: i32, replays: i32) -> Message {
-    let header = |name: &str, text: String| (name.to_owned(), Bytes::from(text));
-    Message::copy(Received {
-        key: Some(Bytes::from("a")),
-        headers: vec![
-            header("id", id.to_owned()),
-            header("x-retry-copy", copy.to_string()),
-            header("dlq-replay-count", replays.to_string()),
-        ],
-        ..Received::default()
-    })
+    let (copy, replays) = (copy.to_string(), replays.to_string());
+    let headers = [("id", id), ("x-retry-copy", &*copy), ("dlq-replay-count", &*replays)];
+    Message::copy(Received { key: Some("a".into()), ..testing::received("", &headers) })
 }
 
 /// Claims the delivery. `is_handled`: if it is to be handled, it is.
@@ -225,7 +216,7 @@ async fn no_transaction_is_confirmed_that_may_be_lost() {
     ] {
         client.batch_execute(sql).await.unwrap();
     }
-    let mut store = Store::open(client.into(), "durable").await.unwrap();
+    let mut store = Store::open(client, "durable").await.unwrap();
     // GIVEN a session, perhaps another one of a pooler, that does not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
         let prepared = format!("DELETE FROM durable; SET synchronous_commit = {set}");
@@ -270,12 +261,12 @@ async fn a_session_whose_tables_are_locked_is_ended_by_the_server() {
     other.batch_execute(include_str!("../../sql/inbox.sql")).await.unwrap();
     other.batch_execute("BEGIN; LOCK TABLE processed_messages").await.unwrap();
     // WHEN a session is opened THEN it fails before its client gives up
-    let opening = Store::open(client().await.into(), "locked");
+    let opening = Store::open(client().await, "locked");
     let opened = tokio::time::timeout(CONNECT_WITHIN, opening).await.expect("it ends by itself");
     assert_eq!(opened.err().unwrap().code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
     // WHEN the lock is gone THEN the next one is of use
     other.batch_execute("ROLLBACK").await.unwrap();
-    let mut store = Store::open(client().await.into(), "locked").await.unwrap();
+    let mut store = Store::open(client().await, "locked").await.unwrap();
     let first = claim(&mut store, &message("e-1", 0, 0), true).await;
     assert_eq!(first, Claim::First { attempts: None });
     // and only the opening had a limit

@@ -1,7 +1,7 @@
 //! Tests of the outcome of one delivery.
 
 use super::fixture::{Fixture, shared_kafka};
-use crate::support::{Calls, Database, HANDLED, Script, runtime, settings, shared_postgres, until};
+use crate::support::{Calls, Database, HANDLED, settings, shared_postgres, until};
 
 #[test]
 fn two_consumers_of_one_topic_and_one_database_do_not_mix() {
@@ -89,8 +89,6 @@ fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
 #[test]
 fn an_inbox_without_its_tables_says_so() {
     let fixture = Fixture::bare("bare", shared_postgres(), &shared_kafka().bootstrap());
-    let running = fixture.inbox(fixture.settings());
-    let ended = runtime(1).block_on(running.run(Script(Calls::new()), std::future::pending()));
-    let error = ended.unwrap_err().to_string();
+    let error = fixture.run_error();
     assert!(error.contains("call Inbox::init") && error.contains("_messages"), "{error}");
 }

@@ -6,9 +6,7 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Postgres, PostgresOptions, free_port};
 
 use super::fixture::{Fixture, shared_kafka, source, start_kafka};
-use crate::support::{
-    Calls, Database, LIMIT, Script, runtime, settings, shared_postgres, silent_postgres, until,
-};
+use crate::support::{Calls, Database, LIMIT, Script, runtime, settings, shared_postgres, until};
 
 #[test]
 fn an_outage_of_postgres_counts_for_no_message() {
@@ -70,8 +68,9 @@ fn a_message_whose_last_commit_was_not_answered_is_no_dead_letter() {
 
 #[test]
 fn an_inbox_that_looks_for_postgres_stops_at_once() {
-    // GIVEN a server that says nothing
-    let (_listener, url) = silent_postgres();
+    // GIVEN a server that accepts connections and says nothing
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://x@{}/x", listener.local_addr().unwrap());
     let brokers = shared_kafka().bootstrap();
     let inbox = walrelay_inbox::Inbox::new(settings("silent", &url), source(&brokers, "silent"));
     // WHEN a stop is requested at the start THEN it is not looked for

@@ -5,14 +5,6 @@ use std::time::Duration;
 use super::fixture::{Fixture, shared_kafka};
 use crate::support::{Calls, Database, runtime, settings, shared_postgres, until};
 
-/// As an instance writes it that has lost its partition, and whose handler has failed.
-fn late_row(service: &str) -> String {
-    format!(
-        "INSERT INTO deferred_messages (consumer, message_id, message_key, level, attempts)
-         VALUES ('{service}', 'e-1', 'a', 1, 1)"
-    )
-}
-
 #[test]
 fn a_row_that_comes_too_late_holds_no_key() {
     // GIVEN an instance that has claimed a message, and another that gets it again and waits
@@ -29,7 +21,10 @@ fn a_row_that_comes_too_late_holds_no_key() {
     // WHEN the first fails, and writes that the message is deferred while the second handles it
     other.execute("ROLLBACK");
     until("the second handles it", || (inbox.calls.all().len() == 1).then_some(()));
-    other.execute(&late_row("lost"));
+    other.execute(
+        "INSERT INTO deferred_messages (consumer, message_id, message_key, level, attempts)
+         VALUES ('lost', 'e-1', 'a', 1, 1)",
+    );
     inbox.calls.open_gate();
     fixture.database.wait_handled(1);
     // THEN later messages of the key are handled

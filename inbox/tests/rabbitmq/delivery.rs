@@ -1,7 +1,7 @@
 //! Tests of deliveries: how often one counts, and to whom it goes.
 
 use super::fixture::{Fixture, shared_rabbitmq, source};
-use crate::support::{Calls, LIMIT, Running, Script, runtime, shared_postgres, until};
+use crate::support::{Calls, Running, runtime, shared_postgres, until};
 
 #[test]
 fn no_more_than_the_prefetch_is_taken_from_the_queue() {
@@ -85,11 +85,7 @@ fn what_init_makes_is_told_when_it_is_missing_and_may_be_there_already() {
     let fixture = Fixture::bare("r_bare", shared_postgres(), &url);
     // GIVEN tables, and nothing at the broker
     fixture.database.execute(include_str!("../../sql/inbox.sql"));
-    let running = fixture.inbox(fixture.settings());
-    let ended = async {
-        tokio::time::timeout(LIMIT, running.run(Script(Calls::new()), std::future::pending())).await
-    };
-    let error = runtime(1).block_on(ended).unwrap().unwrap_err().to_string();
+    let error = fixture.run_error();
     assert!(error.contains("Inbox::init") && error.contains("r_bare"), "{error}");
     // WHEN it is made twice THEN it is there
     fixture.init();

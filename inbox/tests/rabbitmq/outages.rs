@@ -3,7 +3,7 @@
 use walrelay_harness::RabbitMq;
 
 use super::fixture::{Fixture, shared_rabbitmq};
-use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
+use crate::support::{shared_postgres, until};
 
 /// A header's name that is not UTF-8, in a message to the exchange `r_unreadable.events`. The second
 /// way is that of RabbitMQ 4.
@@ -90,11 +90,7 @@ fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
     until("it is there", || (fixture.ready() == 3).then_some(()));
     fixture.send("a", "e-3", "ok");
     // WHEN the queue is read
-    let inbox = fixture.inbox(fixture.settings());
-    let ended = async {
-        tokio::time::timeout(LIMIT, inbox.run(Script(Calls::new()), std::future::pending())).await
-    };
-    let error = runtime(2).block_on(ended).unwrap().unwrap_err().to_string();
+    let error = fixture.run_error();
     // THEN what is before it is handled and acknowledged, and the error says how to go on
     assert!(error.contains("-q r_unreadable -p 1 -c 1 cat"), "{error}");
     let handled = fixture.database.handled();

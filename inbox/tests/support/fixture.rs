@@ -6,7 +6,7 @@ use std::time::Duration;
 use walrelay_harness::Postgres;
 use walrelay_inbox::{Inbox, Settings, Source};
 
-use super::{Calls, Database, LEVELS, Running, log, runtime, shared_postgres};
+use super::{Calls, Database, LEVELS, LIMIT, Running, Script, log, runtime, shared_postgres};
 
 /// A broker, and the connection of a test to it.
 pub(crate) trait TestBroker: Sized {
@@ -110,6 +110,14 @@ impl<B: TestBroker> Fixture<B> {
 
     pub(crate) fn start_with(&self, settings: Settings, calls: &Arc<Calls>) -> Running {
         Running::start(settings, B::source(&self.url, &self.name), calls)
+    }
+
+    /// The error with which an inbox ends.
+    pub(crate) fn run_error(&self) -> String {
+        let inbox = self.inbox(self.settings());
+        let running = inbox.run(Script(Calls::new()), std::future::pending());
+        let ended = runtime(2).block_on(async { tokio::time::timeout(LIMIT, running).await });
+        ended.unwrap().unwrap_err().to_string()
     }
 
     /// A message as the relay publishes it.

@@ -104,13 +104,6 @@ impl Database {
     }
 }
 
-/// A server that accepts connections and says nothing, for as long as the listener lives.
-pub(crate) fn silent_postgres() -> (std::net::TcpListener, String) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, format!("postgres://x@127.0.0.1:{port}/x"))
-}
-
 /// An inbox that runs until it is stopped.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,

@@ -35,9 +35,9 @@ use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, releasable_keys, release};
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
 use crate::dead_letter::view;
+use crate::find::FindRequest;
 
 mod error;
-mod find;
 mod jobs;
 mod request;
 mod token;
@@ -46,6 +46,9 @@ mod token;
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// How long a request waits for the one before it.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long an event is looked for: the admin server has few threads that may block, and whoever asks waits.
+const FIND_WITHIN: &str = "20s";
 
 /// A list ends, whatever its limit, once it has so many bytes: their texts are of any length.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -212,14 +215,18 @@ async fn show(
     .await
 }
 
+/// Says where an event is, as `walrelay find` does.
 async fn find_event(
     State(api): State<Arc<Api>>,
     ConnectInfo(client): ConnectInfo<AdminClient>,
     uri: Uri,
 ) -> ApiResult {
     let finder = api.access.finder.clone().ok_or_else(not_here)?;
-    let request = find::requested(&uri, &who(&client))?;
-    let work = move |stop: &AtomicBool| find::answer(&finder, &request, stop);
+    let request = FindRequest::parse(&request::find(&uri)?, FIND_WITHIN, unix_now_us())?;
+    let (who, wanted) = (who(&client), &request.wanted);
+    let (by, wanted) = (wanted.name(), escaped(wanted.text()));
+    tracing::info!(target: "audit", who, action = "find", by, wanted, "an event is looked for");
+    let work = move |stop: &AtomicBool| Ok(finder.find(&request, stop, &mut |_| {})?.to_json());
     api.in_turn(&api.search_turn, "an event is looked for by another request", work).await
 }
 
@@ -302,11 +309,7 @@ async fn release_keys(
         target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
         "dead letters: release requested over HTTP"
     );
-    // A task of its own goes on to the end when the client leaves.
-    let released = tokio::spawn(
-        api.on_topic(move |topic| Ok(answer(release(topic, &request, &steady_clock())?))),
-    );
-    released.await.map_err(|_| ApiError::internal("the request panicked"))?
+    finish(api.on_topic(move |topic| Ok(answer(release(topic, &request, &steady_clock())?)))).await
 }
 
 /// Acknowledges the stop because of which the relay waits.
@@ -319,15 +322,19 @@ async fn resume(
     let stops = api.access.stops.clone().ok_or_else(not_here)?;
     let who = who(&client);
     tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
-    // A task of its own goes on to the end when the client leaves.
-    let resumed = tokio::spawn(async move {
+    let resumed = async move {
         let work = move |_: &AtomicBool| {
             let resumed = stops.resume(&who, &reason, seen.as_ref()).map_err(of_running_relay)?;
             Ok(json!({ "resumed": resumed.to_json() }))
         };
         api.in_turn(&api.topic_turn, "another request is under way", work).await
-    });
-    resumed.await.map_err(|_| ApiError::internal("the request panicked"))?
+    };
+    finish(resumed).await
+}
+
+/// Does the work in a task of its own, which goes on to the end when the client leaves.
+async fn finish(work: impl Future<Output = ApiResult> + Send + 'static) -> ApiResult {
+    tokio::spawn(work).await.map_err(|_| ApiError::internal("the request panicked"))?
 }
 
 /// The help of the command is for a relay that has ended.

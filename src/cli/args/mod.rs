@@ -275,10 +275,9 @@ impl Command {
     /// The slot and the address of the admin server that the command names.
     fn overrides(&self) -> (Option<&String>, Option<&String>) {
         match self {
-            Command::Run { slot, listen } | Command::Check { slot, listen, .. } => {
-                (slot.slot.as_ref(), listen.listen.as_ref())
-            }
-            Command::Resume(ResumeArgs { slot, listen, .. }) => {
+            Command::Run { slot, listen }
+            | Command::Check { slot, listen, .. }
+            | Command::Resume(ResumeArgs { slot, listen, .. }) => {
                 (slot.slot.as_ref(), listen.listen.as_ref())
             }
             Command::Init(InitArgs { slot, .. }) => (slot.slot.as_ref(), None),

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{
     DiscardArgs, DlqAction, ListArgs, OutputFormat, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs,
@@ -21,6 +20,7 @@ use super::args::{
 use super::confirm::{check_askable, confirm};
 use super::output::{ListPrinter, json_line, print, print_as, print_note, print_values};
 use super::progress::JobProgress;
+use super::stop_signal::stop_signals;
 use crate::app::replay_destinations;
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::{Exit, Fault};
@@ -354,28 +354,23 @@ fn unselected(what: impl Into<String>, mend: impl Into<String>) -> Fault {
 /// Asks the job to stop at the first signal, and ends the process at the second.
 fn stop_on_signal(stop: &StopFlag) -> Result<(), Fault> {
     let stop = Arc::clone(stop);
-    let waiting = async move {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-        let [Ok(mut interrupt), Ok(mut terminate)] = kinds else { return Ok(()) };
-        let mut requests = StopRequests::default();
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+    runtime::spawn("signals", move || runtime::try_block_on(watch_signals(&stop))).map(drop)
+}
+
+async fn watch_signals(stop: &AtomicBool) -> Result<(), Fault> {
+    let mut stopped = stop_signals()?;
+    let mut requests = StopRequests::default();
+    loop {
+        stopped().await;
+        match requests.receive(Instant::now()) {
+            StopRequest::First => {
+                stop.store(true, Ordering::Relaxed);
+                print_note("stopping: settling what is in flight; a second signal stops at once");
             }
-            match requests.receive(Instant::now()) {
-                StopRequest::First => {
-                    stop.store(true, Ordering::Relaxed);
-                    print_note(
-                        "stopping: settling what is in flight; a second signal stops at once",
-                    );
-                }
-                StopRequest::Repeated => {}
-                StopRequest::Second => std::process::exit(Exit::Failed as i32),
-            }
+            StopRequest::Repeated => {}
+            StopRequest::Second => std::process::exit(Exit::Failed as i32),
         }
-    };
-    runtime::spawn("signals", move || runtime::try_block_on(waiting)).map(drop)
+    }
 }
 
 /// Who runs this command, for the log: `alice@host`.

@@ -128,21 +128,18 @@ async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, 
 fn unreachable(url: &RelayUrl, why: &NoAnswer) -> Fault {
     let find = format!("find it on its machine: ss -ltnp 'sport = :{}'", url.port);
     let start = "start it: walrelay run; ask another address: --url HOST:PORT";
-    let (what, mend) = match why {
-        NoAnswer::Refused(error) => {
-            (format!("no relay listens there: {error}"), format!("{find}\n{start}"))
-        }
+    let (what, then) = match why {
+        NoAnswer::Refused(error) => (format!("no relay listens there: {error}"), start),
         NoAnswer::Late(limit) => (
             format!(
                 "no answer within {} s: the process is stopped, frozen or out of CPU, or packets are dropped on the way",
                 limit.as_secs()
             ),
-            format!("{find}\n{}", SILENT_PROCESS_HELP),
+            SILENT_PROCESS_HELP,
         ),
-        NoAnswer::Failed(error) => {
-            (format!("the relay does not answer: {error}"), format!("{find}\n{start}"))
-        }
+        NoAnswer::Failed(error) => (format!("the relay does not answer: {error}"), start),
     };
+    let mend = format!("{find}\n{then}");
     Fault::new(Exit::Failed, "status.unreachable", what, url.to_string(), mend)
 }
 

@@ -9,7 +9,6 @@ mod sparkline;
 mod terminal;
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -25,7 +24,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::text::truncated;
 use crate::base::time::rfc3339;
-use crate::cli::stop_signal::stop_signal;
+use crate::cli::stop_signal::stop_signals;
 use crate::config::{self, Request};
 
 const RELAYS_MAX: usize = 64;
@@ -95,7 +94,7 @@ async fn once(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, F
 /// Until Ctrl-C, SIGTERM, or until nobody reads any more; the exit code is that of the last answers.
 async fn watch(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, Fault> {
     let json = format != OutputFormat::Text;
-    let mut stopped = pin!(stop_signal()?);
+    let mut stopped = stop_signals()?;
     let mut seconds = interval(AGAIN_AFTER);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut last = String::new();
@@ -103,7 +102,7 @@ async fn watch(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, 
     let redrawn = (!json && Terminal::look().can_redraw()).then(terminal::Redrawn::begin);
     loop {
         tokio::select! {
-            () = &mut stopped => break,
+            () = stopped() => break,
             () = async {
                 seconds.tick().await;
                 ask_all(relays, !json).await;

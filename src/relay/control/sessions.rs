@@ -77,8 +77,18 @@ pub(super) async fn serve(
     sightings: Arc<Sightings>,
     mut end: LinkEnd<SessionRequest, SessionNews>,
 ) {
-    let findings = SessionFindings::new(Arc::clone(&settings), known, sightings);
-    let mut opener = SessionOpener::new(&settings, findings, end.answers.clone());
+    let mut opener = SessionOpener {
+        settings: &settings,
+        findings: SessionFindings::new(Arc::clone(&settings), known, sightings),
+        news: end.answers.clone(),
+        backoff: random::backoff(settings.reconnect_base, settings.reconnect_cap),
+        grace_until: Some(Instant::now() + STARTUP_GRACE),
+        shown: Phase::Connecting,
+        text_only: false,
+        not_before: Instant::now(),
+        warned: Vec::new(),
+        is_foreign_holder: false,
+    };
     let mut opened_at: Option<Instant> = None;
     while let Some(SessionRequest { text_only, at_once, confirmed }) = end.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
@@ -138,26 +148,7 @@ struct SessionOpener<'a> {
     is_foreign_holder: bool,
 }
 
-impl<'a> SessionOpener<'a> {
-    fn new(
-        settings: &'a SourceSettings,
-        findings: SessionFindings,
-        news: std_mpsc::SyncSender<SessionNews>,
-    ) -> SessionOpener<'a> {
-        SessionOpener {
-            settings,
-            findings,
-            news,
-            backoff: random::backoff(settings.reconnect_base, settings.reconnect_cap),
-            grace_until: Some(Instant::now() + STARTUP_GRACE),
-            shown: Phase::Connecting,
-            text_only: false,
-            not_before: Instant::now(),
-            warned: Vec::new(),
-            is_foreign_holder: false,
-        }
-    }
-
+impl SessionOpener<'_> {
     async fn open_patiently(&mut self) -> SessionNews {
         loop {
             let began = Instant::now();

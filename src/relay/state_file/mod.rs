@@ -1,8 +1,6 @@
 //! The state file: which file it is, who may use it, and its bytes.
 
 mod memory;
-#[cfg(test)]
-mod testing;
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::ErrorKind;

@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use walrelay_core::delivery::known::Mark;
 use walrelay_core::relay::state_file::marks::SlotSession;
 use walrelay_core::relay::state_file::memory::Remembered;
+use walrelay_core::relay::testing::BROKER;
 
-use super::testing::OwnPath;
 use super::*;
 use crate::base::event::Position;
 use crate::base::finding::Level;
@@ -11,6 +13,34 @@ use crate::base::stop::Stop;
 use crate::delivery::known::Fingerprint;
 
 const SYSTEM: &str = "7";
+
+/// A path of its own, gone with the value.
+struct OwnPath(PathBuf);
+
+impl OwnPath {
+    fn new() -> OwnPath {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("walrelay-test-{}-{serial}.state", std::process::id());
+        OwnPath(std::env::temp_dir().join(name))
+    }
+
+    fn open(&self) -> StateFile {
+        let mut process = open(Some(&self.0), "slot").unwrap();
+        process.marks.broker(BROKER);
+        process
+    }
+
+    fn refusal(&self) -> String {
+        open(Some(&self.0), "slot").unwrap_err().to_string()
+    }
+}
+
+impl Drop for OwnPath {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::install::PostgresInstall;
-use crate::kit::{Rng, now_us};
+use crate::kit::{Rng, lock, now_us};
 use crate::process::{self, Kind, Process, without_pg_variables};
 use crate::{HarnessError, Result};
 
@@ -21,7 +21,7 @@ const CONTROL_BYTES_MAX: usize = 512;
 /// Makes a cluster in the folder `data` of `process`, which runs where this one is installed.
 pub(crate) fn make(process: &Process, install: &PostgresInstall, data: &Path) -> Result<()> {
     static MADE: Mutex<BTreeMap<PostgresInstall, Process>> = Mutex::new(BTreeMap::new());
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut made = lock(&MADE);
     if !made.contains_key(install) {
         let kind = Kind { name: "PostgreSQL's files", short: "pgnew", end: "KILL" };
         let process = Process::new(kind, process.place().clone(), "")?;

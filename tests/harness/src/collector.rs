@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -16,6 +16,7 @@ pub use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 pub use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use prost::Message as _;
 
+use crate::kit::lock;
 use crate::{HarnessError, Result};
 
 /// Larger requests are refused.
@@ -123,7 +124,7 @@ impl Drop for Collector {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Received> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.received)
     }
 
     fn take(&self, mut request: ReceivedRequest, body: &[u8]) -> (u16, Vec<u8>) {

@@ -1,5 +1,5 @@
 //! A consumer of all that a broker holds: Kafka's topics, all partitions from their beginning and
-//! without a group, or RabbitMQ's queues.
+//! without a group, or RabbitMQ's queues; or of a stream that holds the stamps of payloads.
 //!
 //! The consumer adds as little as it can: the broker answers at once, one thread polls, and in
 //! [`Mode::Latency`] a record costs a byte scan and a histogram bump. Kafka's restarts are
@@ -8,8 +8,9 @@
 mod admin;
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub use admin::{
     is_read, leaders, topics_of, wait_end_offsets,
 };
 
-use crate::kit::{now_us, payload_hash};
+use crate::kit::{lock, now_us, payload_hash, wait_at_most};
 use crate::rabbit::{self, Rabbit};
 use crate::{HarnessError, Result};
 use walrelay_measure::latency::Latencies;
@@ -104,12 +105,30 @@ impl Shared {
         arrived_us: i64,
         record: impl FnOnce() -> Record,
     ) {
-        self.seen().take(payload, mode, arrived_us, record);
-        self.count.fetch_add(1, Ordering::Release);
+        self.add(payload.len(), arrived_us, |seen| match mode {
+            Mode::Latency => {
+                if let Some((stamped_us, _)) = stamp_us(payload) {
+                    seen.latencies.record_us(arrived_us - stamped_us);
+                }
+            }
+            Mode::Records => seen.records.push(record()),
+            Mode::Content(read) => {
+                let record = record();
+                let (id, hash) = read(&record.key, payload);
+                seen.records.push(Record { id, hash, ..record });
+            }
+        });
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn add(&self, value_bytes: usize, arrived_us: i64, keep: impl FnOnce(&mut Seen)) {
+        let mut seen = lock(&self.seen);
+        seen.count += 1;
+        seen.value_bytes += value_bytes as u64;
+        seen.first_us.get_or_insert(arrived_us);
+        seen.last_us = Some(arrived_us);
+        keep(&mut seen);
+        drop(seen);
+        self.count.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -142,6 +161,12 @@ impl Consumer {
         Ok(Consumer::spawn(move |shared| rabbit::read(&url, &queues, rabbit, shared, mode)))
     }
 
+    /// Times the stamps in what a process writes. It reads until the process ends, which must be
+    /// before the consumer does.
+    pub fn of_stream(stream: impl Read + Send + 'static) -> Consumer {
+        Consumer::spawn(move |shared| read_stamps(stream, shared))
+    }
+
     fn spawn(read: impl FnOnce(&Shared) + Send + 'static) -> Consumer {
         let shared = Arc::new(Shared::default());
         let own = shared.clone();
@@ -154,19 +179,16 @@ impl Consumer {
     }
 
     pub fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
-        let began = Instant::now();
-        while self.count() < n {
-            let fatal = self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(error) = fatal {
-                return Err(error);
+        let found = wait_at_most(timeout, Duration::from_millis(2), || {
+            if self.count() >= n {
+                return Ok(Some(()));
             }
-            if began.elapsed() > timeout {
-                let what = format!("{n} records, {} came", self.count());
-                return Err(HarnessError::Late { what, limit: timeout });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+            lock(&self.shared.fatal).take().map_or(Ok(None), Err)
+        })?;
+        found.ok_or_else(|| {
+            let what = format!("{n} records, {} came", self.count());
+            HarnessError::Late { what, limit: timeout }
+        })
     }
 
     /// Waits until nothing has come for `quiet`, for what should not come at all.
@@ -188,11 +210,11 @@ impl Consumer {
 
     /// Takes what was seen so far and begins anew, e.g. after a warm-up; the count goes on.
     pub fn reset(&self) -> Seen {
-        std::mem::take(&mut *self.shared.seen())
+        std::mem::take(&mut *lock(&self.shared.seen))
     }
 
     pub fn snapshot(&self) -> Seen {
-        self.shared.seen().clone()
+        lock(&self.shared.seen).clone()
     }
 
     pub fn stop(mut self) -> Seen {
@@ -265,8 +287,7 @@ fn read(mut consumer: BaseConsumer, brokers: &str, shared: &Shared, mode: Mode) 
             }
             Some(Err(error)) => {
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
-                    *shared.fatal.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(error.into());
+                    *lock(&shared.fatal) = Some(error.into());
                     return;
                 }
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
@@ -332,34 +353,6 @@ fn record(
     }
 }
 
-impl Seen {
-    fn take(
-        &mut self,
-        payload: &[u8],
-        mode: Mode,
-        arrived_us: i64,
-        record: impl FnOnce() -> Record,
-    ) {
-        self.count += 1;
-        self.value_bytes += payload.len() as u64;
-        self.first_us.get_or_insert(arrived_us);
-        self.last_us = Some(arrived_us);
-        match mode {
-            Mode::Latency => {
-                if let Some(stamped_us) = stamp_us(payload) {
-                    self.latencies.record_us(arrived_us - stamped_us);
-                }
-            }
-            Mode::Records => self.records.push(record()),
-            Mode::Content(read) => {
-                let record = record();
-                let (id, hash) = read(&record.key, payload);
-                self.records.push(Record { id, hash, ..record });
-            }
-        }
-    }
-}
-
 fn text(bytes: Option<&[u8]>) -> String {
     String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
 }
@@ -384,14 +377,36 @@ pub(crate) fn parse_lsn(text: &[u8]) -> Option<u64> {
     Some(u64::from(high) << 32 | u64::from(u32::from_str_radix(low, 16).ok()?))
 }
 
-/// The number after `"t":`, found by scanning: a parser would cost more than the rest together.
+/// The number after `"t":`, found by scanning, and what follows it: a parser would cost more than
+/// the rest together.
 ///
 /// `t` is the shortest name of the load's payloads, so jsonb puts it first; blanks vary by relay.
-fn stamp_us(payload: &[u8]) -> Option<i64> {
+fn stamp_us(payload: &[u8]) -> Option<(i64, &[u8])> {
     let at = payload.windows(4).position(|window| window == b"\"t\":")?;
     let rest = payload.get(at + 4..)?.trim_ascii_start();
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()
+    let (number, rest) = rest.split_at(digits);
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
+}
+
+fn read_stamps(mut stream: impl Read, shared: &Shared) {
+    // A stamp may be cut by the end of what was read, never by more than this.
+    const STAMP_BYTES_MAX: usize = 32;
+    let mut buffer = vec![0; 64 * 1024];
+    let mut kept = 0;
+    while let Ok(read @ 1..) = stream.read(&mut buffer[kept..]) {
+        let (arrived_us, end) = (now_us(), kept + read);
+        let mut rest = &buffer[..end];
+        while let Some((stamped_us, behind @ [_, ..])) = stamp_us(rest) {
+            let latency_us = arrived_us - stamped_us;
+            shared.add(rest.len() - behind.len(), arrived_us, |seen| {
+                seen.latencies.record_us(latency_us);
+            });
+            rest = behind;
+        }
+        kept = rest.len().min(STAMP_BYTES_MAX);
+        buffer.copy_within(end - kept..end, 0);
+    }
 }
 
 #[cfg(test)]

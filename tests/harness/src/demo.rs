@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 use self::screen::Screen;
 use self::summary::{Burst, Faulted, Slot, Summary};
 use self::watcher::Watcher;
-use crate::kit::now_us;
+use crate::kit::{now_us, wait_at_most};
 use crate::load::{Backlog, SteadyLoad};
 use crate::oracle::{check, read_truth};
+use crate::process::without_variables;
 use crate::relay::{RelayConfig, RelayProcess, default_binary};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 use walrelay_measure::numbers;
@@ -125,8 +126,8 @@ fn show(settings: &Settings) -> Result<bool> {
     owner.extra = format!("[delivery]\nstate_file = {:?}", folder.join("state"));
     let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
     let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
-    prepare(&screen, &binary, &folder, &owner, &format!("init --role {ROLE}"))?;
-    prepare(&screen, &binary, &folder, &config, "check")?;
+    command(&screen, &binary, &folder, &owner, &format!("init --role {ROLE}"))?;
+    command(&screen, &binary, &folder, &config, "check")?;
 
     screen.command("walrelay run");
     let mut relay = RelayProcess::start(&binary, &folder, config)?;
@@ -140,19 +141,20 @@ fn show(settings: &Settings) -> Result<bool> {
     Ok(exact)
 }
 
-fn prepare(
+/// Runs a command of the relay with this configuration, as a user would.
+fn command(
     screen: &Screen,
     binary: &Path,
     folder: &Path,
     config: &RelayConfig,
     words: &str,
 ) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
-    let file = folder.join("walrelay.toml");
-    let admin = ([127, 0, 0, 1], 0).into();
-    std::fs::write(&file, config.toml(admin)).map_err(HarnessError::io("write walrelay.toml"))?;
+    let file = config.write(folder, ([127, 0, 0, 1], 0).into())?;
     screen.command(&format!("walrelay {words}"));
-    let status = Command::new(binary).args(words.split(' ')).arg("--config").arg(&file).status();
+    let mut command = Command::new(binary);
+    command.args(words.split(' ')).arg("--config").arg(&file);
+    // Whoever runs the demo may have a relay of their own.
+    let status = without_variables(&mut command, "WALRELAY_").status();
     match status.map_err(HarnessError::io(format!("run walrelay {words}")))? {
         status if status.success() => Ok(()),
         status => Err(HarnessError::Other(format!("walrelay {words} ended with {status}"))),
@@ -268,17 +270,14 @@ impl Show<'_> {
         let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint || ' ' \
                    || pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint \
                    from pg_replication_slots where slot_name = 'walrelay'";
-        let began = Instant::now();
-        loop {
-            let text = self.postgres.sql(DATABASE, sql)?;
-            let mut numbers = text.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
-            let (lag_bytes, retained_bytes) =
-                (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            if lag_bytes == 0 || began.elapsed() > Duration::from_secs(5) {
-                return Ok(Slot { lag_bytes, retained_bytes });
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let mut text = String::new();
+        wait_at_most(Duration::from_secs(5), Duration::from_millis(50), || {
+            text = self.postgres.sql(DATABASE, sql)?;
+            Ok(text.starts_with("0 ").then_some(()))
+        })?;
+        let mut numbers = text.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        Ok(Slot { lag_bytes: next(), retained_bytes: next() })
     }
 
     fn stop(&mut self) -> Result<Duration> {

@@ -33,6 +33,11 @@ pub enum HarnessError {
     Other(String),
 }
 
+/// A failure that is only told.
+pub fn other(error: impl std::fmt::Display) -> HarnessError {
+    HarnessError::Other(error.to_string())
+}
+
 impl HarnessError {
     /// For `map_err`: says what was being done when the system refused.
     pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> HarnessError {

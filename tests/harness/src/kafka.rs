@@ -5,8 +5,8 @@
 //! session is short: after a kill the controller refuses the new broker until the old one's session
 //! has run out, nine seconds by default.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -271,28 +271,33 @@ fn answers(port: u16, count: usize) -> bool {
 
 /// Asks for metadata of no topic, version 1, and reads how many brokers the answer names.
 fn brokers(port: u16) -> std::io::Result<i32> {
-    const CLIENT: &[u8] = b"walrelay-harness";
     const METADATA: i16 = 3;
-    const CORRELATION: i32 = 7;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
-    let mut body = Vec::new();
-    body.extend(METADATA.to_be_bytes());
-    body.extend(1_i16.to_be_bytes());
-    body.extend(CORRELATION.to_be_bytes());
-    body.extend((CLIENT.len() as i16).to_be_bytes());
-    body.extend(CLIENT);
-    body.extend(0_i32.to_be_bytes());
-    let mut request = (body.len() as i32).to_be_bytes().to_vec();
-    request.extend(body);
-    stream.write_all(&request)?;
-    // Size, correlation id, number of brokers.
-    let mut head = [[0_u8; 4]; 3];
-    stream.read_exact(head.as_flattened_mut())?;
-    if i32::from_be_bytes(head[1]) != CORRELATION {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    }
-    Ok(i32::from_be_bytes(head[2]))
+    let answer = ask(port, (METADATA, 1), &0_i32.to_be_bytes(), ANSWER_LIMIT)?;
+    let count = answer.first_chunk().ok_or(ErrorKind::InvalidData)?;
+    Ok(i32::from_be_bytes(*count))
+}
+
+/// Sends one request of the wire protocol, by its key and version; gives the answer behind its
+/// correlation id.
+pub(crate) fn ask(
+    port: u16,
+    (key, version): (i16, i16),
+    body: &[u8],
+    limit: Duration,
+) -> std::io::Result<Vec<u8>> {
+    const CLIENT: &[u8] = b"walrelay-harness";
+    const CORRELATION: [u8; 4] = 7_i32.to_be_bytes();
+    let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    let (key, version) = (key.to_be_bytes(), version.to_be_bytes());
+    let length = (CLIENT.len() as i16).to_be_bytes();
+    let request = [&key[..], &version, &CORRELATION, &length, CLIENT, body].concat();
+    stream.write_all(&[&(request.len() as i32).to_be_bytes()[..], &request].concat())?;
+    let mut size = [0; 4];
+    stream.read_exact(&mut size)?;
+    let mut answer = Vec::new();
+    stream.take(u32::from_be_bytes(size).into()).read_to_end(&mut answer)?;
+    let own = answer.strip_prefix(&CORRELATION).ok_or(ErrorKind::InvalidData)?;
+    Ok(own.to_vec())
 }

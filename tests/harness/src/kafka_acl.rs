@@ -1,8 +1,8 @@
 //! Rights of a user at a private Kafka that has an authorizer: one request of the wire protocol.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
 
+use crate::kafka::ask;
 use crate::{HarnessError, Kafka, KafkaListener, KafkaOptions, Result, free_port};
 
 /// The codes of the wire protocol.
@@ -19,6 +19,7 @@ const VERSION: i16 = 1;
 const TOPIC: u8 = 2;
 const LITERAL: u8 = 3;
 const ALLOW: u8 = 3;
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A broker with a second listener for this user, who has no rights, and the port of that listener. The
 /// first one is for the test itself.
@@ -39,10 +40,10 @@ pub fn start(user: &str, password: &str) -> Result<(Kafka, u16)> {
 
 /// Lets the user do this with a topic. The listener at `port` must belong to a super user.
 pub fn allow(port: u16, user: &str, topic: &str, operations: &[Operation]) -> Result<()> {
-    let said = request(port, &body(user, topic, operations));
+    let said = ask(port, (CREATE_ACLS, VERSION), &body(user, topic, operations), ANSWER_LIMIT);
     let answer = said.map_err(HarnessError::io("asking Kafka for rights"))?;
-    // Correlation id, throttle time, number of results; each begins with its error.
-    let refused = answer.get(12..14).is_none_or(|code| code != [0, 0]);
+    // Throttle time, number of results; each begins with its error.
+    let refused = answer.get(8..10).is_none_or(|code| code != [0, 0]);
     if refused {
         return Err(HarnessError::Tool {
             tool: "CreateAcls".into(),
@@ -58,10 +59,6 @@ fn body(user: &str, topic: &str, operations: &[Operation]) -> Vec<u8> {
         body.extend((text.len() as i16).to_be_bytes());
         body.extend(text.as_bytes());
     };
-    body.extend(CREATE_ACLS.to_be_bytes());
-    body.extend(VERSION.to_be_bytes());
-    body.extend(0_i32.to_be_bytes());
-    text(&mut body, "walrelay-harness");
     body.extend((operations.len() as i32).to_be_bytes());
     for operation in operations {
         body.push(TOPIC);
@@ -72,15 +69,4 @@ fn body(user: &str, topic: &str, operations: &[Operation]) -> Vec<u8> {
         body.extend([*operation as u8, ALLOW]);
     }
     body
-}
-
-fn request(port: u16, body: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.write_all(&(body.len() as i32).to_be_bytes())?;
-    stream.write_all(body)?;
-    let mut size = [0; 4];
-    stream.read_exact(&mut size)?;
-    let mut answer = vec![0; u32::from_be_bytes(size) as usize];
-    stream.read_exact(&mut answer)?;
-    Ok(answer)
 }

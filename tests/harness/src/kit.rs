@@ -5,13 +5,14 @@
 //! thread that waits is easier to reason about than a task that is starved by a frozen peer.
 
 use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
-use crate::{HarnessError, Result};
+use crate::{HarnessError, Result, other};
 
 /// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
 pub fn volume<T>(usual: T, soak: T) -> T {
@@ -93,10 +94,13 @@ impl Rng {
 ///
 /// A thread of its own makes it safe to call from async tests, where nesting runtimes panics.
 pub fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| runtime()?.block_on(future));
-        worker.join().unwrap_or_else(|_| Err(HarnessError::Other("a kit thread panicked".into())))
-    })
+    run_on_thread(|| runtime()?.block_on(future))
+}
+
+/// Runs this on a thread of its own, whose CPU time can be told from that of the rest.
+pub fn run_on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let gone = |_| Err(other("a kit thread panicked"));
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(gone))
 }
 
 /// Looks every `pause` until there is what is waited for; an error after `limit`.
@@ -104,18 +108,31 @@ pub fn wait_for<T>(
     what: impl Into<String>,
     limit: Duration,
     pause: Duration,
-    mut look: impl FnMut() -> Result<Option<T>>,
+    look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    let found = wait_at_most(limit, pause, look)?;
+    found.ok_or_else(|| HarnessError::Late { what: what.into(), limit })
+}
+
+/// The same, for a caller that says itself what was not there after `limit`.
+pub fn wait_at_most<T>(
+    limit: Duration,
+    pause: Duration,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
     let began = Instant::now();
     loop {
-        if let Some(found) = look()? {
+        let found = look()?;
+        if found.is_some() || began.elapsed() > limit {
             return Ok(found);
-        }
-        if began.elapsed() > limit {
-            return Err(HarnessError::Late { what: what.into(), limit });
         }
         std::thread::sleep(pause);
     }
+}
+
+/// Locks a mutex, also after a thread has panicked with it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {

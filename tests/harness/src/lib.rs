@@ -45,7 +45,7 @@ mod rabbitmq;
 mod silent_node;
 
 pub use broker::{Broker, BrokerKind};
-pub use error::{HarnessError, Result};
+pub use error::{HarnessError, Result, other};
 pub use install::{cache_folder, run_folder};
 pub use kafka::{Kafka, KafkaListener, KafkaOptions};
 pub use ports::free as free_port;

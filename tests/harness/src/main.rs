@@ -12,8 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use walrelay_harness::kit::wait_at_most;
 use walrelay_harness::{HarnessError, Result};
 
 use service::{ALL, Service};
@@ -129,17 +130,15 @@ fn start_daemon(folder: &Path) -> Result<UnixStream> {
         .process_group(0)
         .spawn()
         .map_err(doing())?;
-    let start = Instant::now();
-    while start.elapsed() < DAEMON_LIMIT {
-        if let Some(stream) = connect(folder) {
-            return Ok(stream);
-        }
+    let found = wait_at_most(DAEMON_LIMIT, Duration::from_millis(10), || {
         // One that lost the race for the socket ends at once; the winner answers.
         child.try_wait().map_err(doing())?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let said = std::fs::read_to_string(folder.join("daemon.log")).unwrap_or_default();
-    Err(HarnessError::Other(format!("the services' daemon does not answer; it wrote: {said}")))
+        Ok(connect(folder))
+    })?;
+    found.ok_or_else(|| {
+        let said = std::fs::read_to_string(folder.join("daemon.log")).unwrap_or_default();
+        HarnessError::Other(format!("the services' daemon does not answer; it wrote: {said}"))
+    })
 }
 
 /// Sends one line and shows the answer; its last line says whether all went well.

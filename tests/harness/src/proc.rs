@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
 
 use rustix::process::{Pid, Signal};
-pub use walrelay_measure::process::{Memory, Watch, cpu_seconds, memory, tree_cpu_seconds};
+pub use walrelay_measure::process::{Memory, cpu_seconds, memory, tree_cpu_seconds};
 
 use crate::{HarnessError, Result};
 

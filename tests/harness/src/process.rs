@@ -169,14 +169,9 @@ impl Process {
     /// Waits for the service's end; says how long that took.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Duration> {
         let start = Instant::now();
-        while self.child.is_some() && self.ended()?.is_none() {
-            if start.elapsed() >= limit {
-                let what = format!("the end of {}", self.kind.name);
-                return Err(HarnessError::Late { what, limit });
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(start.elapsed())
+        wait_for(format!("the end of {}", self.kind.name), limit, POLL, || {
+            Ok((self.child.is_none() || self.ended()?.is_some()).then(|| start.elapsed()))
+        })
     }
 
     /// Waits until the service answers. Its end, or silence for `limit`, is a failure.

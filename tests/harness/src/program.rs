@@ -11,12 +11,13 @@ use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::kit::{lock, wait_at_most};
 use crate::process::without_variables;
 use crate::{HarnessError, Result, proc, relay};
 
@@ -43,7 +44,7 @@ impl Launch {
 
 /// A process and its successors after [`Program::restart`].
 pub struct Program {
-    launch: Launch,
+    pub(crate) launch: Launch,
     child: Child,
     spawned_at: Instant,
     exit_code: Option<i32>,
@@ -88,12 +89,10 @@ impl Program {
 
     /// Lets what an ended process said last arrive; bounded, for a child of it may hold the pipe.
     fn hear_out(&self) {
-        let ended = Instant::now();
-        while !self.captures.iter().all(JoinHandle::is_finished)
-            && ended.elapsed() < Duration::from_secs(1)
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_at_most(Duration::from_secs(1), Duration::from_millis(1), || {
+            Ok(self.captures.iter().all(JoinHandle::is_finished).then_some(()))
+        })
+        .ok();
     }
 
     fn signal(&mut self, signal: Signal) -> Result<()> {
@@ -117,13 +116,10 @@ impl Program {
     /// Asks it to stop, once it can hear that: in its first milliseconds any program would be
     /// ended by the signal.
     pub fn sigterm(&mut self) -> Result<()> {
-        let began = Instant::now();
-        while self.is_running()
-            && !proc::is_handled(self.pid(), Signal::TERM)
-            && began.elapsed() < Duration::from_secs(10)
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_at_most(Duration::from_secs(10), Duration::from_millis(1), || {
+            let is_heard = !self.is_running() || proc::is_handled(self.pid(), Signal::TERM);
+            Ok(is_heard.then_some(()))
+        })?;
         self.signal(Signal::TERM)
     }
 
@@ -143,24 +139,23 @@ impl Program {
         path: &str,
         limit: Duration,
     ) -> Result<()> {
-        let began = Instant::now();
         let mut last = String::from("no answer");
-        loop {
+        let answered = wait_at_most(limit, Duration::from_millis(5), || {
             if let Some(code) = self.poll_exit() {
                 return Err(self.ended(code, 40));
             }
             match relay::get(address, path, Duration::from_secs(1)) {
-                Ok(answer) if answer.status == 200 => return Ok(()),
+                Ok(answer) if answer.status == 200 => return Ok(Some(())),
                 Ok(answer) => last = format!("{} {}", answer.status, answer.body.trim()),
                 Err(_) => {}
             }
-            if began.elapsed() > limit {
-                let (name, said) = (&self.launch.name, self.tail(40));
-                let what = format!("{path} of {name}, last: {last}\n{said}");
-                return Err(HarnessError::Late { what, limit });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            Ok(None)
+        })?;
+        answered.ok_or_else(|| {
+            let (name, said) = (&self.launch.name, self.tail(40));
+            let what = format!("{path} of {name}, last: {last}\n{said}");
+            HarnessError::Late { what, limit }
+        })
     }
 
     fn ended(&self, code: i32, lines: usize) -> HarnessError {
@@ -178,17 +173,11 @@ impl Program {
 
     /// Waits for its end and tells the exit code, or minus the signal that killed it.
     pub fn wait_exit(&mut self, timeout: Duration) -> Result<i32> {
-        let began = Instant::now();
-        loop {
-            if let Some(code) = self.poll_exit() {
-                return Ok(code);
-            }
-            if began.elapsed() > timeout {
-                let what = format!("the exit of {}\n{}", self.launch.name, self.tail(20));
-                return Err(HarnessError::Late { what, limit: timeout });
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let ended = wait_at_most(timeout, Duration::from_millis(1), || Ok(self.poll_exit()))?;
+        ended.ok_or_else(|| {
+            let what = format!("the exit of {}\n{}", self.launch.name, self.tail(20));
+            HarnessError::Late { what, limit: timeout }
+        })
     }
 
     /// Kills it if it runs, and starts a new process the same way.
@@ -202,14 +191,13 @@ impl Program {
 
     /// The last lines of the program's output, at most `count`.
     pub fn tail(&self, count: usize) -> String {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lock(&self.lines);
         let skip = lines.len().saturating_sub(count);
         lines.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
     }
 
     pub fn said(&self, text: &str) -> bool {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().any(|line| line.contains(text))
+        lock(&self.lines).iter().any(|line| line.contains(text))
     }
 
     pub fn log_file(&self) -> PathBuf {
@@ -257,7 +245,7 @@ fn capture(
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
             drop((&*log).write_all(format!("{line}\n").as_bytes()));
-            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = lock(&lines);
             if lines.len() == LINES_MAX {
                 lines.pop_front();
             }

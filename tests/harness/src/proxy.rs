@@ -4,7 +4,11 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::kit::lock;
 use crate::{HarnessError, Result};
+
+/// Looks at what goes one way, before it goes on.
+pub(crate) type Look = Box<dyn FnMut(&[u8]) + Send>;
 
 /// Forwards for as long as the test process lives.
 #[derive(Clone)]
@@ -45,25 +49,35 @@ pub struct SplitTargets {
 
 impl Proxy {
     pub fn start(target: u16) -> Result<Proxy> {
-        Proxy::listen(move |_| TcpStream::connect(("127.0.0.1", target)))
+        Proxy::start_watched(target, empty_looks)
+    }
+
+    /// The same with two looks for each connection: at what the client sends, and at the answers.
+    pub(crate) fn start_watched(
+        target: u16,
+        looks: impl Fn() -> [Look; 2] + Send + 'static,
+    ) -> Result<Proxy> {
+        Proxy::listen(move |_| TcpStream::connect(("127.0.0.1", target)), looks)
     }
 
     /// A proxy before two servers of Postgres, which are asked for at each connection: an address that
     /// moves while connections are opened.
     pub fn start_split(targets: impl Fn() -> SplitTargets + Send + 'static) -> Result<Proxy> {
-        Proxy::listen(move |near| {
+        let dial = move |near: &mut TcpStream| {
             let packet = startup_packet(near)?;
             let SplitTargets { sql, replication } = targets();
             let replicates = packet.windows(12).any(|part| part == b"replication\0");
             let target = if replicates { replication } else { sql };
             let mut far = TcpStream::connect(("127.0.0.1", target))?;
             far.write_all(&packet)?;
-            Ok(far)
-        })
+            Ok::<_, io::Error>(far)
+        };
+        Proxy::listen(dial, empty_looks)
     }
 
     fn listen(
         dial: impl Fn(&mut TcpStream) -> io::Result<TcpStream> + Send + 'static,
+        looks: impl Fn() -> [Look; 2] + Send + 'static,
     ) -> Result<Proxy> {
         let port = crate::free_port()?;
         let at = ("127.0.0.1", port);
@@ -74,7 +88,7 @@ impl Proxy {
             for mut near in listener.incoming().flatten() {
                 // A server that is away: dropping `near` tells the client.
                 let Ok(far) = dial(&mut near) else { continue };
-                drop(own.join(near, far));
+                drop(own.join(near, far, looks()));
             }
         });
         Ok(Proxy { port, shared })
@@ -121,10 +135,15 @@ impl Proxy {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    fn join(self: &Arc<Shared>, near: TcpStream, far: TcpStream) -> io::Result<()> {
+    fn join(
+        self: &Arc<Shared>,
+        near: TcpStream,
+        far: TcpStream,
+        [look_up, look_down]: [Look; 2],
+    ) -> io::Result<()> {
         near.set_nodelay(true)?;
         far.set_nodelay(true)?;
         let (near_up, far_up) = (near.try_clone()?, far.try_clone()?);
@@ -133,24 +152,34 @@ impl Shared {
         let number = state.opened;
         state.opened += 1;
         state.open += 1;
+        // Those that have ended are of no use.
+        state.links.retain(|link| link.peer_addr().is_ok());
         state.links.extend(kept);
         drop(state);
         let (up, down) = (Arc::clone(self), Arc::clone(self));
         std::thread::spawn(move || {
-            up.copy(near_up, far_up, number, Way::Up);
+            up.copy(near_up, far_up, number, Way::Up, look_up);
             up.lock().open -= 1;
         });
-        std::thread::spawn(move || down.copy(far, near, number, Way::Down));
+        std::thread::spawn(move || down.copy(far, near, number, Way::Down, look_down));
         Ok(())
     }
 
-    fn copy(&self, mut from: TcpStream, mut to: TcpStream, number: usize, way: Way) {
+    fn copy(
+        &self,
+        mut from: TcpStream,
+        mut to: TcpStream,
+        number: usize,
+        way: Way,
+        mut look: Look,
+    ) {
         let mut part = vec![0; 64 * 1024];
         while let Ok(read) = from.read(&mut part) {
             let stalled = self.changed.wait_while(self.lock(), |state| state.stalled);
             let state = stalled.unwrap_or_else(PoisonError::into_inner);
             let lost = number < state.silent_below || state.answers_lost && way == Way::Down;
             drop(state);
+            look(&part[..read]);
             if read == 0 || (!lost && to.write_all(&part[..read]).is_err()) {
                 break;
             }
@@ -158,6 +187,10 @@ impl Shared {
         drop(from.shutdown(Shutdown::Both));
         drop(to.shutdown(Shutdown::Both));
     }
+}
+
+fn empty_looks() -> [Look; 2] {
+    [Box::new(|_: &[u8]| {}), Box::new(|_: &[u8]| {})]
 }
 
 /// The first packet of a client of Postgres, after its request for TLS was refused.

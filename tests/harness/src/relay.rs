@@ -43,11 +43,8 @@ pub struct RelayProcess {
 impl RelayProcess {
     /// Writes `walrelay.toml` into `folder` (made if missing) and runs `walrelay run` with it.
     pub fn start(binary: &Path, folder: &Path, config: RelayConfig) -> Result<RelayProcess> {
-        std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
-        let file = folder.join("walrelay.toml");
-        std::fs::write(&file, config.toml(admin))
-            .map_err(HarnessError::io("write walrelay.toml"))?;
+        let file = config.write(folder, admin)?;
         let program = Program::start(Launch {
             name: "walrelay".into(),
             program: binary.into(),

@@ -10,8 +10,8 @@ mod load;
 mod service;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 pub use client::{OrderClient, Reply};
 pub use effects::{Effects, effects};
@@ -20,8 +20,8 @@ pub use service::Service;
 
 use crate::collector::Collector;
 use crate::consumer::{is_read, topics_of};
-use crate::kit::wait_for;
-use crate::process::without_variables;
+use crate::kit::{wait_at_most, wait_for};
+use crate::process::{self, without_variables};
 use crate::relay::{RelayConfig, RelayProcess};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result};
 
@@ -73,7 +73,6 @@ impl System {
         let broker = Broker::start(options.broker)?;
         let collector = Collector::start()?;
         let folder = broker.folder().join("system");
-        std::fs::create_dir_all(&folder).map_err(HarnessError::io("make the system's folder"))?;
         let mut config = relay_config(&broker, &postgres.url(ORDERS));
         config.extra = format!("[delivery]\nstate_file = {:?}\n", folder.join("state"));
         if options.traced {
@@ -138,18 +137,15 @@ impl System {
 
     /// Waits for a fact of one of the databases; an error says what it was last.
     pub fn wait_for(&self, database: &str, sql: &str, wanted: &str, limit: Duration) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            let found = self.postgres.sql(database, sql)?;
-            if found == wanted {
-                return Ok(());
-            }
-            if began.elapsed() > limit {
-                let what = format!("{sql}: {found} instead of {wanted}");
-                return Err(HarnessError::Late { what, limit });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut found = String::new();
+        let is_so = wait_at_most(limit, Duration::from_millis(20), || {
+            found = self.postgres.sql(database, sql)?;
+            Ok((found == wanted).then_some(()))
+        })?;
+        is_so.ok_or_else(|| {
+            let what = format!("{sql}: {found} instead of {wanted}");
+            HarnessError::Late { what, limit }
+        })
     }
 }
 
@@ -161,30 +157,16 @@ pub struct Commands {
 
 impl Commands {
     fn new(folder: &Path, config: &RelayConfig) -> Result<Commands> {
-        let file = folder.join("walrelay.toml");
-        let admin = ([127, 0, 0, 1], 0).into();
-        std::fs::write(&file, config.toml(admin))
-            .map_err(HarnessError::io("write walrelay.toml"))?;
+        let file = config.write(folder, ([127, 0, 0, 1], 0).into())?;
         Ok(Commands { binary: crate::relay::default_binary()?, file })
     }
 
     /// Runs a command to its end; what it printed. Another exit code than 0 is an error.
     pub fn run(&self, words: &[&str]) -> Result<String> {
-        let Output { status, stdout, stderr } = self.output(words)?;
-        let said = String::from_utf8_lossy(&stdout).into_owned();
-        if status.success() {
-            return Ok(said);
-        }
-        let output = format!("{}\n{said}", String::from_utf8_lossy(&stderr));
-        Err(HarnessError::Tool { tool: format!("walrelay {}", words.join(" ")), output })
-    }
-
-    fn output(&self, words: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.binary);
         command.args(words).arg("--config").arg(&self.file);
         // Whoever runs this may have a relay of their own.
-        let output = without_variables(&mut command, "WALRELAY_").output();
-        output.map_err(HarnessError::io(format!("run walrelay {}", words.join(" "))))
+        process::run(without_variables(&mut command, "WALRELAY_"))
     }
 }
 

@@ -5,17 +5,13 @@ use std::time::{Duration, Instant};
 use walrelay::sink::Disposition;
 
 use super::fixture::each;
-use super::{compare, event, publish};
+use super::{compare, event, ids, publish};
 use crate::sinks::test_relay::{Event, LIMIT, TestRelay};
 
 /// As long as a sink may take to end, whatever is in flight.
 const END_WITHIN: Duration = Duration::from_secs(2);
 /// A sink that waits for the broker takes far longer; a busy machine does not.
 const HELD_UP_LIMIT: Duration = Duration::from_secs(10);
-
-fn ids(events: &[super::Arrived]) -> Vec<String> {
-    events.iter().map(super::Arrived::id).collect()
-}
 
 #[test]
 fn events_whose_answer_was_lost_are_not() {

@@ -5,7 +5,7 @@ use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::Disposition;
 
 use super::fixture::{Arrived, SinkFixture, each};
-use super::{compare, event, publish};
+use super::{compare, event, ids, publish};
 use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 /// Less than what the poison of any broker weighs.
@@ -24,10 +24,6 @@ fn cause(class: &str, parks_key: bool) -> DeadLetterCause {
 fn header(arrived: &Arrived, name: &str) -> Option<String> {
     let found = arrived.headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
-}
-
-fn ids(arrived: &[Arrived]) -> Vec<String> {
-    arrived.iter().map(Arrived::id).collect()
 }
 
 #[test]

@@ -22,6 +22,10 @@ fn event(place: &Event, id: impl Into<String>) -> Event {
     Event { value: Some(id.clone().into_bytes()), id, headers, ..place.clone() }
 }
 
+fn ids(arrived: &[Arrived]) -> Vec<String> {
+    arrived.iter().map(Arrived::id).collect()
+}
+
 /// Publishes `count` events over `keys` keys.
 fn publish(
     relay: &mut TestRelay,

@@ -254,6 +254,12 @@ impl Ended {
         assert_eq!(self.code, 0, "{self}");
         self
     }
+
+    /// Its standard output, which is JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self}"))
+    }
 }
 
 impl fmt::Display for Ended {

@@ -41,6 +41,12 @@ impl TopicRecord {
     }
 }
 
+/// The keys of records that all have one.
+#[track_caller]
+pub(crate) fn keys(records: &[TopicRecord]) -> Vec<&str> {
+    records.iter().map(|record| record.key().unwrap()).collect()
+}
+
 /// The topics there are. None is made by asking.
 pub(crate) fn shared_topics() -> Vec<String> {
     let config =

@@ -103,3 +103,75 @@ fn a_command_lacks_the_state_file_only_if_it_did_not_find_it() {
     stops.parts.missing_file = Some(PathBuf::from("slot.state"));
     assert!(stops.lacks_file());
 }
+
+#[test]
+fn a_place_that_could_not_be_written_is_written_with_the_next_session() {
+    let (site, place) = (Site::new(), at("7", 1));
+    let relay = site.process(true, false);
+    site.file.set_full(true);
+    relay.note_reading(&place);
+    site.file.set_full(false);
+    relay.note_reading(&place);
+    assert_eq!(site.process(true, false).last_place(), Some((place, Lsn::ZERO)));
+}
+
+#[test]
+fn a_publication_is_written_while_the_slot_is_read_or_else_when_it_is_read() {
+    let compare = |stops: &Arc<StandingStops>| {
+        stops.known_publication().compare(look(300), &Site::new().source(), true)
+    };
+    let (site, place) = (Site::new(), at("7", 1));
+    let [first, other] = [(); 2].map(|()| site.process(true, false));
+    first.note_reading(&place);
+    // GIVEN that another process has kept a stop meanwhile
+    other.keep(&moved());
+    assert_eq!(compare(&first), Comparison::First);
+    // THEN both are in the file
+    let next = site.process(true, false);
+    assert_eq!(compare(&next), Comparison::InOrder);
+    assert_eq!(next.fault().unwrap().code, "slot.moved");
+
+    // GIVEN a file that knows the place and not the publication
+    let site = Site::new();
+    site.process(true, false).note_reading(&place);
+    let relay = site.process(true, false);
+    assert_eq!(compare(&relay), Comparison::First);
+    relay.note_reading(&place);
+    assert_eq!(compare(&site.process(true, false)), Comparison::InOrder);
+}
+
+#[test]
+fn a_restore_that_a_command_has_acknowledged_stays_counted_whatever_the_relay_writes() {
+    let site = Site::new();
+    let relay = site.process(true, false);
+    relay.note_reading(&at("7", 1));
+    let went_back = Fault { code: WENT_BACK, ..moved() };
+    site.process(true, false).keep(&went_back);
+    site.process(true, false).resume("alice@host", "", None).unwrap();
+    relay.note_reading(&at("7", 2));
+    assert_eq!(site.process(true, false).restores(), 1);
+}
+
+#[test]
+fn a_relay_that_goes_on_tries_again_to_read_the_topic() {
+    let relay = Site::new().process(false, true);
+    relay.topic_is_readable(false);
+    assert_eq!(relay.place_of_gaps(), Place::Nowhere);
+    relay.note_halt(&missing());
+    relay.resume("token@host", "", None).unwrap();
+    assert!(relay.may_go_on());
+    assert_eq!(relay.place_of_gaps(), Place::Topic);
+}
+
+#[test]
+fn a_stop_in_the_topic_stands_after_an_acknowledgement_that_cannot_be_written() {
+    let site = Site::new();
+    let relay = site.process(true, true);
+    relay.keep(&breaker());
+    relay.note_halt(&breaker());
+    // GIVEN a file that another process has written, and that has no stop
+    site.process(true, false).note_reading(&at("7", 1));
+    site.set_down(true);
+    relay.resume("token@host", "", None).unwrap_err();
+    assert_eq!(relay.standing().map(|(_, place)| place), Some(Place::Topic));
+}

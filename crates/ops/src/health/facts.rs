@@ -19,7 +19,7 @@ use walrelay_postgres::idle_timeout::IdleTimeout;
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     snapshot: Mutex<Snapshot>,
     note: Mutex<String>,
@@ -63,17 +63,7 @@ pub struct Snapshot {
 impl Facts {
     /// Facts of a loop that is about to begin.
     pub fn new(now_ms: u64) -> Arc<Facts> {
-        Arc::new(Facts {
-            snapshot: Mutex::new(begun(now_ms)),
-            note: Mutex::default(),
-            lock_wait: Mutex::default(),
-            server_lsn: AtomicU64::default(),
-            slot_confirmed_lsn: AtomicU64::default(),
-            unanswered_since_ms: Mutex::default(),
-            pin: Mutex::default(),
-            idle: Mutex::default(),
-            stop: Mutex::default(),
-        })
+        Arc::new(Facts { snapshot: Mutex::new(begun(now_ms)), ..Facts::default() })
     }
 
     pub fn snapshot(&self) -> Snapshot {

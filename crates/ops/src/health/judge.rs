@@ -16,6 +16,9 @@ const STALL_MS: u64 = 30_000;
 /// The loop is stuck when it finishes no pass for this long.
 const HEARTBEAT_MS: u64 = 60_000;
 
+/// A reason, and the state that follows from it.
+type Cause = (HealthState, StateReason);
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub state: HealthState,
@@ -68,25 +71,21 @@ impl Judge {
         let mut causes = against_readiness(facts, now_ms);
         // Every other cause explains it better.
         let growth = self.wal_growth.observe(facts, now_ms);
-        let unconfirmed = growth.map(|(for_ms, bytes)| {
-            (for_ms, (HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }))
-        });
-        let silent = self
-            .wal_growth
-            .silent_for(facts, now_ms)
-            .map(|for_ms| (for_ms, (HealthState::Stalled, StateReason::PostgresSilent(for_ms))));
+        let unconfirmed =
+            growth.map(|(for_ms, bytes)| (for_ms, StateReason::WalUnconfirmed { for_ms, bytes }));
+        let silent = self.wal_growth.silent_for(facts, now_ms);
+        let silent = silent.map(|for_ms| (for_ms, StateReason::PostgresSilent(for_ms)));
         let after = |limit_ms| {
             let mut standing = [silent, unconfirmed].into_iter().flatten();
-            standing.find(|(for_ms, _)| *for_ms > limit_ms).map(|(_, cause)| cause)
+            let (_, reason) = standing.find(|(for_ms, _)| *for_ms > limit_ms)?;
+            Some((HealthState::Stalled, reason))
         };
         if causes.is_empty() {
             causes.extend(after(STALL_MS));
         }
         let first = causes.first().copied();
         // What holds back a relay that is still ready may pass by itself.
-        let first = first.or_else(|| silent_for(facts, now_ms, HOLD_MS));
-        let first = first.or_else(|| unsettled_for(facts, now_ms, HOLD_MS));
-        let first = first.or_else(|| unread_for(facts, now_ms, HOLD_MS));
+        let first = first.or_else(|| standstills(facts, now_ms, HOLD_MS).next());
         let first = first.or_else(|| after(HOLD_MS));
         let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
         let change = (state != self.state).then(|| StateChange {
@@ -103,7 +102,7 @@ impl Judge {
 }
 
 /// The reasons against readiness, and the state that follows. The first one leads.
-fn against_readiness(facts: &Snapshot, now_ms: u64) -> Vec<(HealthState, StateReason)> {
+fn against_readiness(facts: &Snapshot, now_ms: u64) -> Vec<Cause> {
     let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
     let phase = of_phase(facts, now_ms);
     let beat_age_ms = age(facts.heartbeat_ms);
@@ -124,16 +123,20 @@ fn against_readiness(facts: &Snapshot, now_ms: u64) -> Vec<(HealthState, StateRe
         _ => StateReason::SinkDown(age(since)),
     });
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
-    causes.extend(silent_for(facts, now_ms, STALL_MS));
-    causes.extend(unsettled_for(facts, now_ms, STALL_MS));
+    causes.extend(standstills(facts, now_ms, STALL_MS));
     let decoding = facts.decoding_since_ms.map(|since| StateReason::Decoding(age(since)));
-    causes.extend(unread_for(facts, now_ms, STALL_MS));
     causes.extend(decoding.map(|reason| (HealthState::Stalled, reason)));
     causes
 }
 
+/// Finds what has stood still for longer than `limit_ms`; the first leads.
+fn standstills(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> impl Iterator<Item = Cause> {
+    let found = [silent_for, unsettled_for, unread_for].map(|find| find(facts, now_ms, limit_ms));
+    found.into_iter().flatten()
+}
+
 /// A destination has answered nothing for longer than `limit_ms`, while others have.
-fn silent_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
+fn silent_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<Cause> {
     let (silent, since_ms) = facts.pass.silent.zip(facts.silent_since_ms)?;
     let for_ms = now_ms.saturating_sub(since_ms);
     let reason = StateReason::DestinationSilent { for_ms, silent };
@@ -141,11 +144,7 @@ fn silent_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthSta
 }
 
 /// Events are in flight, and none has settled for longer than `limit_ms`.
-fn unsettled_for(
-    facts: &Snapshot,
-    now_ms: u64,
-    limit_ms: u64,
-) -> Option<(HealthState, StateReason)> {
+fn unsettled_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<Cause> {
     let events = facts.pass.in_flight_events;
     let for_ms = now_ms.saturating_sub(facts.progress_ms);
     if events == 0 || for_ms <= limit_ms {
@@ -159,13 +158,13 @@ fn unsettled_for(
 }
 
 /// For longer than `limit_ms` no event was taken in because something must be read first.
-fn unread_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
+fn unread_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<Cause> {
     let for_ms = now_ms.saturating_sub(facts.hold_since_ms?);
     let hold = facts.pass.hold.filter(|hold| !hold.awaits_confirms())?;
     (for_ms > limit_ms).then_some((HealthState::Held, StateReason::Unread { hold, for_ms }))
 }
 
-fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)> {
+fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<Cause> {
     let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
     let reason = match facts.pass.phase {
         Phase::Starting => StateReason::Starting,

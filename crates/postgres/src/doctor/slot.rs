@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::facts::SourceFacts;
-use crate::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
+use crate::faults::{new_slot_commands, slot_missing, slot_problem};
 use crate::oldest_transaction::PINNED_BYTES_MIN;
 use crate::quote::quote_literal;
 use crate::settings::SourceSettings;
-use crate::slot::{being_made, not_ours};
+use crate::slot::{being_made, lost, not_ours};
 use crate::slot_state::SlotFacts;
 use walrelay_base::error::Fault;
 use walrelay_base::figures::binary_size;
@@ -49,10 +49,6 @@ pub(super) fn is_usable(facts: &SourceFacts) -> bool {
     let is_ours =
         |slot: &&SlotFacts| not_ours(slot, &facts.server.database).is_none() && !slot.is_lost();
     facts.slot.as_ref().is_some_and(|slot| is_ours(&slot))
-}
-
-fn lost(slot: &SlotFacts) -> Option<Fault> {
-    slot.is_lost().then(|| slot_lost(&slot.name, slot.loss_reason(), &slot.confirmed_flush))
 }
 
 fn temporary(slot: &SlotFacts) -> Option<Fault> {

@@ -11,7 +11,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::kit::{block_on, wait_for};
+use crate::kit::{block_on, wait_at_most, wait_for};
 use crate::{HarnessError, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,8 +48,7 @@ pub fn create_replicated_topic(
         Ok(admin.create_topics([&wanted], &options).await?)
     })?;
     check(results)?;
-    let consumer: BaseConsumer = super::config(brokers).create()?;
-    self::partitions(&consumer, topic, super::METADATA_WAIT).map(drop)
+    DrainWatch::new(brokers, topic).map(drop)
 }
 
 /// Deletes a topic; a missing one is fine. The broker forgets it shortly after.
@@ -99,9 +98,7 @@ fn client(brokers: &str) -> Result<AdminClient<DefaultClientContext>> {
 }
 
 pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
-    let consumer: BaseConsumer = super::config(brokers).create()?;
-    let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
-    ends(&consumer, topic, &partitions)
+    DrainWatch::new(brokers, topic)?.ends()
 }
 
 /// Returns the leader of every partition, if it has one, and how many of its replicas are in
@@ -167,45 +164,39 @@ impl DrainWatch {
     }
 
     pub fn records(&self) -> Result<u64> {
-        let ends = ends(&self.consumer, &self.topic, &self.partitions)?;
-        Ok(ends.values().sum::<i64>().unsigned_abs())
+        Ok(self.ends()?.values().sum::<i64>().unsigned_abs())
     }
 
     /// Waits for `n` records. Broker outages within the timeout are waited out.
     pub fn wait(&self, n: u64, timeout: Duration) -> Result<()> {
-        let began = Instant::now();
         let mut seen = 0;
-        loop {
-            if let Ok(records) = self.records() {
-                seen = records;
-                if records >= n {
-                    return Ok(());
-                }
-            }
-            if began.elapsed() > timeout {
-                let what = format!("{n} records in {}, {seen} came", self.topic);
-                return Err(HarnessError::Late { what, limit: timeout });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let found = wait_at_most(timeout, Duration::from_millis(10), || {
+            seen = self.records().unwrap_or(seen);
+            Ok((seen >= n).then_some(()))
+        })?;
+        found.ok_or_else(|| {
+            let what = format!("{n} records in {}, {seen} came", self.topic);
+            HarnessError::Late { what, limit: timeout }
+        })
     }
-}
 
-fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> Result<BTreeMap<i32, i64>> {
-    let began = Instant::now();
-    let end = |partition: &i32| loop {
-        match consumer.fetch_watermarks(topic, *partition, REQUEST_TIMEOUT) {
-            // The metadata of a new topic is there before its leader knows that it is.
-            Err(error)
-                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::NotLeaderForPartition)
-                    && began.elapsed() < REQUEST_TIMEOUT =>
-            {
-                std::thread::sleep(PAUSE);
+    fn ends(&self) -> Result<BTreeMap<i32, i64>> {
+        let began = Instant::now();
+        let end = |partition: &i32| loop {
+            match self.consumer.fetch_watermarks(&self.topic, *partition, REQUEST_TIMEOUT) {
+                // The metadata of a new topic is there before its leader knows that it is.
+                Err(error)
+                    if error.rdkafka_error_code()
+                        == Some(RDKafkaErrorCode::NotLeaderForPartition)
+                        && began.elapsed() < REQUEST_TIMEOUT =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                found => return Ok((*partition, found?.1)),
             }
-            found => return Ok((*partition, found?.1)),
-        }
-    };
-    partitions.iter().map(end).collect()
+        };
+        self.partitions.iter().map(end).collect()
+    }
 }
 
 /// The partitions of a topic, once every one of them has a leader.

@@ -3,12 +3,11 @@
 //! The services are those of `examples/system`. Each scene waits for a fact in their databases, and the
 //! demo ends with success only if all of them came true.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::screen::Screen;
 use super::waterfall;
-use crate::kit::{now_us, wait_for};
+use crate::kit::{now_us, wait_at_most, wait_for};
 use crate::system::{
     BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderClient, OrderLoad, Payments, System,
     SystemOptions, effects,
@@ -47,6 +46,9 @@ pub(super) fn run(broker: BrokerKind) -> Result<bool> {
     show.dead_letter()?;
     show.kills()
 }
+
+/// Kills a part of the system with SIGKILL, and starts it again.
+type Kill = fn(&mut System) -> Result<()>;
 
 struct Show<'a> {
     screen: &'a Screen,
@@ -115,17 +117,24 @@ impl Show<'_> {
         };
         let began = Instant::now();
         let loading = std::thread::spawn(move || load.run());
-        for kill in [
-            Show::kill_orders,
-            Show::kill_billing,
-            Show::kill_relay,
-            Show::kill_notifications,
-            Show::kill_broker,
-            Show::kill_postgres,
-        ] {
-            kill(self)?;
-            let gap = LOAD.mul_f64(1.0 / 8.0);
-            std::thread::sleep(gap);
+        let kills: [(&str, Kill); 6] = [
+            ("order-service", |system| system.orders.restart()),
+            ("billing-service", |system| system.billing.restart()),
+            ("relay", |system| system.relay.restart()),
+            ("notification-service", |system| system.notifications.restart()),
+            (self.system.broker.kind().name(), |system| {
+                system.broker.kill9()?;
+                system.broker.start_again()
+            }),
+            ("PostgreSQL", |system| {
+                system.postgres.kill9()?;
+                system.postgres.start_again()
+            }),
+        ];
+        for (name, kill) in kills {
+            self.screen.event(&format!("{name} killed"));
+            kill(self.system)?;
+            std::thread::sleep(LOAD.mul_f64(1.0 / 8.0));
         }
         let report = super::joined(loading)?;
         self.screen.say(&format!(
@@ -134,11 +143,9 @@ impl Show<'_> {
         ));
         self.revive()?;
         let found = self.settled()?;
-        let mut text = String::new();
-        write!(text, "{found}").ok();
         self.screen
             .head(&format!("settled {} after the first order", numbers::duration(began.elapsed())));
-        self.screen.say(text.trim_end());
+        self.screen.say(found.to_string().trim_end());
         let exact = found.are_exact();
         self.screen.say(&if exact {
             self.screen
@@ -152,46 +159,12 @@ impl Show<'_> {
     /// The effects of the orders once they are as they should be, or at the end of the time for
     /// that.
     fn settled(&mut self) -> Result<Effects> {
-        let began = Instant::now();
-        loop {
-            let found = effects(&self.system.postgres)?;
-            if found.are_exact() || began.elapsed() > LIMIT {
-                return Ok(found);
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-
-    fn kill_orders(&mut self) -> Result<()> {
-        self.screen.event("order-service killed");
-        self.system.orders.restart()
-    }
-
-    fn kill_billing(&mut self) -> Result<()> {
-        self.screen.event("billing-service killed");
-        self.system.billing.restart()
-    }
-
-    fn kill_relay(&mut self) -> Result<()> {
-        self.screen.event("relay killed");
-        self.system.relay.restart()
-    }
-
-    fn kill_notifications(&mut self) -> Result<()> {
-        self.screen.event("notification-service killed");
-        self.system.notifications.restart()
-    }
-
-    fn kill_broker(&mut self) -> Result<()> {
-        self.screen.event(&format!("{} killed", self.system.broker.kind().name()));
-        self.system.broker.kill9()?;
-        self.system.broker.start_again()
-    }
-
-    fn kill_postgres(&mut self) -> Result<()> {
-        self.screen.event("PostgreSQL killed");
-        self.system.postgres.kill9()?;
-        self.system.postgres.start_again()
+        let mut found = Effects::default();
+        wait_at_most(LIMIT, Duration::from_millis(200), || {
+            found = effects(&self.system.postgres)?;
+            Ok(found.are_exact().then_some(()))
+        })?;
+        Ok(found)
     }
 
     /// Starts again what has ended because something else was dead, as a supervisor would.
@@ -260,21 +233,20 @@ impl Show<'_> {
 
     /// Draws the trace once so many spans of consumers have come.
     fn show_trace(&self, trace: [u8; 16], of_consumers: usize) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            let lines = waterfall::lines(&self.system.collector.received().resources, &trace);
+        let mut lines = Vec::new();
+        let found = wait_at_most(LIMIT, Duration::from_millis(50), || {
+            lines = waterfall::lines(&self.system.collector.received().resources, &trace);
             let found = lines.iter().filter(|line| line.name.ends_with(" process")).count();
-            if found >= of_consumers && lines.iter().any(|line| line.name == "outbox.publish") {
-                self.screen.say(&format!("\n{}", waterfall::draw(&lines)));
-                return Ok(());
-            }
-            if began.elapsed() > LIMIT {
-                let what =
-                    format!("{of_consumers} spans of consumers\n{}", waterfall::draw(&lines));
-                return Err(HarnessError::Late { what, limit: LIMIT });
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let is_published = lines.iter().any(|line| line.name == "outbox.publish");
+            Ok((found >= of_consumers && is_published).then_some(()))
+        })?;
+        let drawn = waterfall::draw(&lines);
+        found.ok_or_else(|| {
+            let what = format!("{of_consumers} spans of consumers\n{drawn}");
+            HarnessError::Late { what, limit: LIMIT }
+        })?;
+        self.screen.say(&format!("\n{drawn}"));
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::TABLE;
+use super::{FRAME_BYTES, KEYS, PAYLOAD_BYTES, TABLE};
 use crate::Result;
 use crate::kit::{Session, block_on};
 
@@ -30,9 +30,9 @@ impl Backlog {
             url: url.into(),
             rows,
             rows_per_transaction: 100,
-            keys: 1_000,
+            keys: KEYS,
             aggregatetype: "order".into(),
-            payload_bytes: 230,
+            payload_bytes: PAYLOAD_BYTES,
             seed: 1,
         }
     }
@@ -57,8 +57,6 @@ impl Backlog {
     }
 
     fn sql(&self) -> String {
-        // `{"t": <16 digits>, "pad": "<pad>", "seq": <7 digits>}` without its pad.
-        const FRAME_BYTES: u64 = 49;
         let pad_bytes = self.payload_bytes.saturating_sub(FRAME_BYTES);
         let repeats = pad_bytes.div_ceil(32).max(1);
         let seed = self.seed;

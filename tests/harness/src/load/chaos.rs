@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use self::transaction::{Outcome, Plan};
 use super::execute;
-use crate::kit::{Rng, Session, runtime};
+use crate::kit::{Rng, Session, lock, runtime};
 use crate::{HarnessError, Result};
 
 const KEYS_TABLE: &str = "public.keys";
@@ -217,7 +217,7 @@ enum Reserved {
 }
 
 fn reserve(budget: &Mutex<Budget>, wanted: u64) -> Reserved {
-    let mut budget = budget.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut budget = lock(budget);
     let rows = wanted.min(budget.left);
     if rows == 0 {
         return if budget.open == 0 { Reserved::Done } else { Reserved::Wait };
@@ -230,7 +230,7 @@ fn reserve(budget: &Mutex<Budget>, wanted: u64) -> Reserved {
 }
 
 fn give_back(budget: &Mutex<Budget>, rows: u64, committed: u64) {
-    let mut budget = budget.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut budget = lock(budget);
     budget.open -= 1;
     budget.left += rows - committed;
     budget.reserved -= rows - committed;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use walrelay_measure::load::{Pace, steady};
 
+use super::{FRAME_BYTES, KEYS, PAYLOAD_BYTES};
 use crate::kit::{Rng, Session, runtime};
 use crate::{HarnessError, Result};
 
-const KEYS: u64 = 1_000;
 const SQL: &str = "insert into public.outbox (id, aggregatetype, aggregateid, type, payload)
     values ($1::text::uuid, 'order', $2, 'created', jsonb_build_object(
             't', (extract(epoch from clock_timestamp()) * 1000000)::bigint,
@@ -72,9 +72,7 @@ impl SteadyLoad {
     }
 
     fn pad(&self) -> String {
-        // The payload has 230 bytes with its names, stamp and number.
-        const PAD_BYTES: usize = 230 - 49;
         let mut rng = Rng::new(self.seed);
-        (0..PAD_BYTES).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
+        (FRAME_BYTES..PAYLOAD_BYTES).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
     }
 }

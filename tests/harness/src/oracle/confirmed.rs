@@ -9,14 +9,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Offences, describe, in_offset_order};
 use crate::Result;
 use crate::consumer::{Record, parse_lsn};
-use crate::kit::{Session, now_us, runtime};
+use crate::kit::{Session, lock, now_us, runtime};
 
 /// The longest one look may take before its session is given up.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,12 +59,12 @@ impl ConfirmedSampler {
     }
 
     pub fn count(&self) -> usize {
-        self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner).len()
+        lock(&self.shared.samples).len()
     }
 
     pub fn stop(mut self) -> Vec<ConfirmedSample> {
         self.end();
-        std::mem::take(&mut *self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.shared.samples))
     }
 
     fn end(&mut self) {
@@ -92,7 +92,7 @@ async fn sample(url: &str, slot: &str, interval: Duration, shared: &Shared) -> R
         let text: Option<String> = row?.and_then(|row| row.get(0));
         if let Some(lsn) = text.and_then(|text| parse_lsn(text.as_bytes())) {
             let sample = ConfirmedSample { lsn, at_us: now_us() };
-            shared.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+            lock(&shared.samples).push(sample);
         }
         tokio::time::sleep(interval).await;
     }

@@ -5,20 +5,17 @@
 //! later than that. Bytes pass unchanged; a broker that stops reading stops the publisher.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use amq_protocol::frame::AMQPFrame;
 use amq_protocol::protocol::basic::AMQPMethod as Basic;
 use amq_protocol::protocol::{AMQPClass, BasicProperties, confirm};
 
+use crate::Result;
 use crate::amqp::Frames;
 use crate::consumer::Record;
-use crate::kit::now_us;
-use crate::{HarnessError, Result};
-
-const BUFFER_BYTES: usize = 64 * 1024;
+use crate::kit::{lock, now_us};
+use crate::proxy::{Look, Proxy};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
@@ -32,36 +29,32 @@ pub struct Passed {
 
 /// A proxy in front of a broker, for as long as the process lives.
 pub struct Tap {
-    port: u16,
+    proxy: Proxy,
     log: Arc<Mutex<Vec<Passed>>>,
-    links: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Tap {
     pub fn start(broker_port: u16) -> Result<Tap> {
-        let listening = || HarnessError::io("listen in front of RabbitMQ");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(listening())?;
-        let port = listener.local_addr().map_err(listening())?.port();
-        let tap = Tap { port, log: Arc::default(), links: Arc::default() };
-        let (log, links) = (tap.log.clone(), tap.links.clone());
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                // A broker that is away: dropping `near` tells the publisher.
-                drop(join(near, broker_port, &log, &links));
-            }
-        });
-        Ok(tap)
+        let log = Arc::<Mutex<Vec<Passed>>>::default();
+        let own = log.clone();
+        let proxy = Proxy::start_watched(broker_port, move || {
+            let link = Link { channels: HashMap::new(), log: own.clone() };
+            let out = Arc::new(Mutex::new(link));
+            let back = out.clone();
+            [
+                frame_look(move |frame| lock(&out).published(frame)),
+                frame_look(move |frame| lock(&back).answered(frame)),
+            ]
+        })?;
+        Ok(Tap { proxy, log })
     }
 
     pub fn amqp_url(&self) -> String {
-        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.proxy.port)
     }
 
     pub fn cut(&self) {
-        for link in lock(&self.links).drain(..) {
-            // One that has ended by itself cannot be cut.
-            drop(link.shutdown(Shutdown::Both));
-        }
+        self.proxy.cut();
     }
 
     /// Every publish so far, in the order in which they came by.
@@ -100,53 +93,16 @@ impl Tap {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn join(
-    near: TcpStream,
-    broker_port: u16,
-    log: &Arc<Mutex<Vec<Passed>>>,
-    links: &Mutex<Vec<TcpStream>>,
-) -> std::io::Result<()> {
-    let far = TcpStream::connect((Ipv4Addr::LOCALHOST, broker_port))?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    let mut known = lock(links);
-    // Those that have ended are of no use.
-    known.retain(|link| link.peer_addr().is_ok());
-    known.extend([near.try_clone()?, far.try_clone()?]);
-    drop(known);
-    let (near_back, far_back) = (near.try_clone()?, far.try_clone()?);
-    let out = Arc::new(Mutex::new(Link { channels: HashMap::new(), log: log.clone() }));
-    let back = out.clone();
-    std::thread::spawn(move || {
-        copy(near, far, |frame| lock(&out).published(frame));
-    });
-    std::thread::spawn(move || {
-        copy(far_back, near_back, |frame| lock(&back).answered(frame));
-    });
-    Ok(())
-}
-
-fn copy(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(AMQPFrame)) {
+/// Notes each frame. Bytes that are not understood pass all the same; then nothing more is noted,
+/// and a test that counts on the notes fails.
+fn frame_look(mut note: impl FnMut(AMQPFrame) + Send + 'static) -> Look {
     let mut frames = Frames::default();
-    let mut buffer = vec![0; BUFFER_BYTES];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        let bytes = &buffer[..length];
+    Box::new(move |bytes: &[u8]| {
         frames.push(bytes);
-        // What is not understood passes all the same; then nothing more is noted, and a test that
-        // counts on the notes fails.
         while let Ok(Some(frame)) = frames.next() {
-            look(frame);
+            note(frame);
         }
-        if to.write_all(bytes).is_err() {
-            break;
-        }
-    }
-    drop(from.shutdown(Shutdown::Both));
-    drop(to.shutdown(Shutdown::Both));
+    })
 }
 
 struct Link {

@@ -1,6 +1,9 @@
 //! The configuration file of a relay under test.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::{HarnessError, Result};
 
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
@@ -58,6 +61,14 @@ impl RelayConfig {
         let extra = String::new();
         let target = RabbitTarget { url: amqp_url.into(), exchange: exchange.into(), extra };
         RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
+    }
+
+    /// Writes `walrelay.toml` into `folder`, which is made if missing; says where it is.
+    pub fn write(&self, folder: &Path, admin: SocketAddr) -> Result<PathBuf> {
+        std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
+        let file = folder.join("walrelay.toml");
+        std::fs::write(&file, self.toml(admin)).map_err(HarnessError::io("write walrelay.toml"))?;
+        Ok(file)
     }
 
     pub fn toml(&self, admin: SocketAddr) -> String {

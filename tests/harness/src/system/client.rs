@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kit::wait_at_most;
 use crate::{HarnessError, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,24 +31,23 @@ impl OrderClient {
 
     /// Posts until the service says that it is done, now or before.
     pub fn post(&mut self, path: &str, body: &str) -> Result<Reply> {
-        let began = Instant::now();
-        let mut requests = 0;
-        loop {
+        let (mut requests, mut last) = (0, String::new());
+        let reply = wait_at_most(LIMIT, PAUSE, || {
             requests += 1;
-            let last = match self.try_post(path, body) {
-                Ok(status @ 200..=299) => return Ok(Reply { status, requests }),
+            last = match self.try_post(path, body) {
+                Ok(status @ 200..=299) => return Ok(Some(Reply { status, requests })),
                 Ok(status @ 400..=499) => {
                     return Err(HarnessError::Other(format!("POST {path}: {status}")));
                 }
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             };
-            if began.elapsed() > LIMIT {
-                let what = format!("POST {path}, last: {last}");
-                return Err(HarnessError::Late { what, limit: LIMIT });
-            }
-            std::thread::sleep(PAUSE);
-        }
+            Ok(None)
+        })?;
+        reply.ok_or_else(|| {
+            let what = format!("POST {path}, last: {last}");
+            HarnessError::Late { what, limit: LIMIT }
+        })
     }
 
     fn try_post(&mut self, path: &str, body: &str) -> std::io::Result<u16> {

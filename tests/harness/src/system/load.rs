@@ -1,11 +1,15 @@
 //! Orders, each placed, paid and shipped, by several clients at once; all of it from one seed.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use walrelay_measure::load::steady;
 
 use super::client::OrderClient;
-use crate::kit::Rng;
-use crate::{HarnessError, Result};
+use crate::Result;
+use crate::kit::{Rng, lock};
 
 /// How many of a thousand orders make the billing service fail, and how.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,31 +44,18 @@ pub struct OrderReport {
 
 impl OrderLoad {
     pub fn run(&self) -> Result<OrderReport> {
-        let began = Instant::now();
-        let mut report = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..self.clients)
-                .map(|client| scope.spawn(move || self.client(client, began)))
-                .collect();
-            clients.into_iter().try_fold(OrderReport::default(), |mut sum, client| {
-                let one = client.join().unwrap_or_else(|_| {
-                    Err(HarnessError::Other("a client of the orders panicked".into()))
-                })?;
-                sum.orders += one.orders;
-                sum.repeated += one.repeated;
-                sum.done_before += one.done_before;
-                Ok::<_, HarnessError>(sum)
-            })
-        })?;
-        report.elapsed = began.elapsed();
-        Ok(report)
+        let report = Mutex::new(OrderReport::default());
+        let clients: Vec<_> = (0..self.clients).map(|_| self.client(&report)).collect();
+        let rate = self.orders as f64 / self.last.as_secs_f64();
+        let pace = steady(clients, 0..self.orders, rate, &AtomicBool::new(false))?;
+        let report = *lock(&report);
+        Ok(OrderReport { orders: pace.events, elapsed: pace.elapsed, ..report })
     }
 
-    fn client(&self, client: u64, began: Instant) -> Result<OrderReport> {
+    /// Sends the requests of one order after the other.
+    fn client(&self, report: &Mutex<OrderReport>) -> impl FnMut(u64) -> Result<()> + Send {
         let mut http = OrderClient::new(self.service);
-        let mut report = OrderReport::default();
-        for number in (client..self.orders).step_by(usize::try_from(self.clients).unwrap_or(1)) {
-            let due = self.last.mul_f64(number as f64 / self.orders as f64);
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        move |number| {
             let id = format!("o-{number:06}");
             let order = format!(
                 r#"{{"order_id": "{id}", "customer": "c-{}", "amount_cents": {}, "payment": "{}"}}"#,
@@ -79,12 +70,12 @@ impl OrderLoad {
             ];
             for (path, body) in requests {
                 let reply = http.post(&path, body)?;
+                let mut report = lock(report);
                 report.repeated += reply.requests - 1;
                 report.done_before += u64::from(reply.status == 200);
             }
-            report.orders += 1;
+            Ok(())
         }
-        Ok(report)
     }
 
     fn payment(&self, number: u64) -> &'static str {

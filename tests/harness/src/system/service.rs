@@ -12,7 +12,6 @@ use crate::{Result, ports};
 
 pub struct Service {
     program: Program,
-    launch: Launch,
     address: SocketAddr,
 }
 
@@ -25,14 +24,14 @@ impl Service {
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         env.push(("LISTEN".into(), address.to_string()));
         env.push(("NO_COLOR".into(), "1".into()));
-        let launch = Launch {
+        let program = Program::start(Launch {
             name: name.into(),
             program: binary_near(name)?,
             arguments: Vec::new(),
             env,
             folder: folder.join(name),
-        };
-        Ok(Service { program: Program::start(launch.clone())?, launch, address })
+        })?;
+        Ok(Service { program, address })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -43,8 +42,7 @@ impl Service {
     pub fn start_with(&mut self, arguments: &[&str]) -> Result<()> {
         self.stop(Duration::from_secs(30))?;
         self.launch.arguments = arguments.iter().map(|word| word.into()).collect();
-        self.program = Program::start(self.launch.clone())?;
-        Ok(())
+        self.restart()
     }
 
     /// Waits until `/healthz` answers; an exit ends the wait with what the service said.
