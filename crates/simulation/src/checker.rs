@@ -260,6 +260,13 @@ impl Checker {
         self.excused.extend(gone.iter().flat_map(Transaction::events).map(|it| it.number));
     }
 
+    /// Excuses events that librdkafka has confirmed by itself, if no topic has them.
+    pub(crate) fn excuse_unstored(&mut self, records: &[Record]) {
+        let unstored = records.iter().filter_map(number).filter(|it| !self.is_stored(*it));
+        let unstored: Vec<u64> = unstored.collect();
+        self.excused.extend(unstored);
+    }
+
     /// Excuses the events over which another client has moved the slot. True if some of it is
     /// stored nowhere.
     pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) -> bool {

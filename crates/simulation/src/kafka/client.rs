@@ -1,6 +1,6 @@
 //! A client of the cluster: what librdkafka's threads do with the records that were handed over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use walrelay_core::base::event::Sequence;
@@ -127,6 +127,10 @@ pub(super) struct Client {
     sent: VecDeque<Sent>,
     pub(super) arrivals: VecDeque<Arrival>,
     held: usize,
+    /// Records that were sent and not answered when their topic was deleted.
+    outlived: BTreeSet<Sequence>,
+    /// Those of them that it has confirmed without an answer.
+    pub(super) assumed: Vec<Record>,
     /// Each has a producer number of its own.
     lanes_made: u64,
     pub(super) answers: ProducerAnswers,
@@ -194,6 +198,8 @@ impl Client {
             sent: VecDeque::new(),
             arrivals: VecDeque::new(),
             held: 0,
+            outlived: BTreeSet::new(),
+            assumed: Vec::new(),
             lanes_made: 0,
             answers: ProducerAnswers::default(),
             fatal: None,
@@ -400,7 +406,11 @@ impl Client {
         let Some(lane) = self.lanes.get_mut(&place) else { return };
         let count = lane.again.partition_point(|it| it.first < first);
         let earlier: Vec<_> = lane.again.drain(..count).collect();
-        earlier.iter().for_each(|batch| self.confirm(place, batch));
+        for batch in &earlier {
+            let outlived = batch.messages.iter().filter(|it| self.outlived.contains(&it.sequence));
+            self.assumed.extend(outlived.map(|it| it.record.clone()));
+            self.confirm(place, batch);
+        }
     }
 
     /// An earlier batch is not answered.
@@ -427,15 +437,18 @@ impl Client {
         }
     }
 
-    /// How many records for this topic were sent and not answered.
-    pub(super) fn unanswered(&self, topic: usize) -> u64 {
+    /// A topic is deleted. Returns how many records for this topic were sent and not answered.
+    pub(super) fn note_deleted(&mut self, topic: usize) -> usize {
         let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
         let lanes = self
             .lanes
             .iter()
             .flat_map(|(place, lane)| lane.again.iter().map(|batch| (place.0, batch)));
         let of_topic = sent.chain(lanes).filter(|(it, _)| *it == topic);
-        of_topic.map(|(_, batch)| batch.messages.len() as u64).sum()
+        let messages = of_topic.flat_map(|(_, batch)| &batch.messages);
+        let unanswered: Vec<_> = messages.map(|it| it.sequence).collect();
+        self.outlived.extend(&unanswered);
+        unanswered.len()
     }
 
     fn send_again(&mut self, place: Place, batch: Arc<Batch>, now_us: u64) {
@@ -499,19 +512,15 @@ impl Client {
 
     /// The relay takes the answers.
     pub(super) fn take_answers(&mut self) -> ProducerAnswers {
-        std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.forget(topic));
+        std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.known.forget(topic));
         std::mem::take(&mut self.answers)
     }
 
     /// The relay is refused an event for this reason.
     pub(super) fn refused_room(&mut self, topic: usize, code: Code, asked: bool) {
         if shows_change(code, asked) {
-            self.forget(topic);
+            self.known.forget(topic);
         }
-    }
-
-    fn forget(&mut self, topic: usize) {
-        self.known.forget(topic);
     }
 
     fn send(&mut self, net: &mut Net<'_>) {

@@ -351,10 +351,10 @@ impl Cluster {
         self.topics[topic].made += 1;
     }
 
-    /// How many records for this topic were sent and not answered.
-    pub(crate) fn unanswered(&self, topic: &str) -> u64 {
-        let topic = topic_index(&self.topics, topic);
-        topic.map_or(0, |topic| self.clients.values().map(|it| it.unanswered(topic)).sum())
+    /// A topic is deleted. Returns how many records for this topic were sent and not answered.
+    pub(crate) fn note_deleted(&mut self, topic: &str) -> usize {
+        let Some(topic) = topic_index(&self.topics, topic) else { return 0 };
+        self.clients.values_mut().map(|it| it.note_deleted(topic)).sum()
     }
 
     pub(crate) fn create_missing(&mut self) {

@@ -29,6 +29,14 @@ use crate::broker::{Record, SharedBroker};
 use crate::life::Life;
 use walrelay_core::base::lock::locked;
 
+impl Cluster {
+    /// Takes the records that clients have confirmed by themselves, and that a topic may not have stored
+    /// before it was deleted.
+    pub(crate) fn take_assumed(&mut self) -> Vec<Record> {
+        self.clients.values_mut().flat_map(|it| std::mem::take(&mut it.assumed)).collect()
+    }
+}
+
 /// Builds the sinks of a process.
 pub(crate) fn sink(
     relay: usize,

@@ -28,7 +28,9 @@ impl World {
         broker.kafka.frozen_for(jump_us);
         broker.kafka_round(late_us, arrives, mood);
         let story = if self.tells { broker.kafka.story.replace(Vec::new()) } else { None };
+        let assumed = broker.kafka.take_assumed();
         drop(broker);
+        self.checker.excuse_unstored(&assumed);
         story.into_iter().flatten().for_each(|line| self.tell_of(About::Detail, || line));
     }
 
@@ -50,7 +52,7 @@ impl World {
             FaultKind::ProducerFatal => broker.break_producers(),
             FaultKind::TopicRecreated => {
                 // The new topic does not know which of them the old one has stored.
-                sent_again = broker.kafka.unanswered(topic);
+                sent_again = broker.kafka.note_deleted(topic);
                 broker.logs.remove(topic);
                 broker.kafka.recreate(topic, both);
                 self.topic_back_us = Some(soon_us);
@@ -60,7 +62,7 @@ impl World {
             _ => {}
         }
         drop(broker);
-        self.checker.allowed_repeats += sent_again;
+        self.checker.allowed_repeats += sent_again as u64;
     }
 
     /// The relays are stopped, and started again with another cluster at the same address: what the slot

@@ -95,10 +95,13 @@ impl World {
         let in_time = asked.is_some_and(|it| self.clock.us() < it.at_us + READS_TRANSACTION_US);
         let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
         let had_slot = self.last_session == Some((relay, starts, timeline));
-        if in_time && self.is_calm() && had_slot {
+        let was_asked_in_session = asked.is_some_and(|it| it.has_session);
+        // A session whose signs come too late is given up, and beside a peer what is in flight is withdrawn then.
+        let has_withdrawn = was_asked_in_session && !has_closed_session && self.machines.len() > 1;
+        if in_time && self.is_calm() && had_slot && !has_withdrawn {
             // Of what an earlier sink has published it may not know.
             let sink = locked(&self.broker).last_sinks[relay];
-            let had_session = has_closed_session && asked.is_some_and(|it| it.has_session);
+            let had_session = was_asked_in_session && has_closed_session;
             self.clean_end = Some(CleanEnd { relay, sink, had_session });
         }
     }
