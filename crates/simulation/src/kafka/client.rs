@@ -7,37 +7,16 @@ use walrelay_core::base::event::Sequence;
 use walrelay_core::base::random::Random;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicDescription, TopicId};
-use walrelay_core::sink::kafka::record;
 
+use super::batch::{Batch, FRAME_BYTES, Message};
 use super::cluster::{Request, Topic};
 use super::known_topics::{KnownTopics, shows_change};
-use crate::broker::{Content, Record};
+use crate::broker::Record;
 use crate::life::Life;
 
 /// Before a request is sent again.
 const RETRY_US: u64 = 50_000;
 const NORMAL_IN_FLIGHT_MAX: usize = 2;
-/// The bytes of a batch beside its records.
-const FRAME_BYTES: usize = 60;
-
-#[derive(Clone, Debug)]
-pub(super) struct Message {
-    pub(super) sequence: Sequence,
-    pub(super) record: Record,
-    /// The event has asked for its partition.
-    asked: bool,
-    /// The number of the topic whose partition has confirmed an event, as the relay knew when it handed this
-    /// one over: it sends any number of events to that partition.
-    pub(super) confirmed: Option<u128>,
-}
-
-/// Records that are sent in one request, under the same numbers however often.
-#[derive(Debug)]
-pub(super) struct Batch {
-    /// The number of its first record.
-    pub(super) first: u64,
-    pub(super) messages: Vec<Message>,
-}
 
 /// Topic and partition.
 pub(super) type Place = (usize, usize);
@@ -127,7 +106,7 @@ pub(super) struct Client {
     sent: VecDeque<Sent>,
     pub(super) arrivals: VecDeque<Arrival>,
     held: usize,
-    /// Records that were sent and not answered when their topic was deleted.
+    /// Records that it had for a partition, without an answer, when their topic was deleted.
     outlived: BTreeSet<Sequence>,
     /// Those of them that it has confirmed without an answer.
     pub(super) assumed: Vec<Record>,
@@ -145,31 +124,6 @@ pub(super) fn partition_of(key: &[u8], count: usize) -> usize {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, step);
     (hash >> 7) as usize % count.max(1)
-}
-
-fn bytes_of(record: &Record) -> usize {
-    let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
-    let headers = record.headers.parts().map(|(name, value)| name.len() + value.len() + 4);
-    length(record.key) + length(record.value) + headers.sum::<usize>() + 12
-}
-
-impl Batch {
-    pub(super) fn bytes(&self) -> usize {
-        FRAME_BYTES + self.messages.iter().map(|it| bytes_of(&it.record)).sum::<usize>()
-    }
-}
-
-fn given_back(message: &Message, partition: usize) -> record::Record {
-    let Content { topic, key, value, id, headers } = &*message.record;
-    record::Record {
-        topic: (*topic).to_owned(),
-        key: key.map(<[u8]>::to_vec),
-        value: value.map(<[u8]>::to_vec),
-        id: id.clone(),
-        headers: headers.clone(),
-        partition: message.asked.then_some(partition as i32),
-        ..record::Record::default()
-    }
 }
 
 impl Client {
@@ -271,7 +225,7 @@ impl Client {
 
     fn fail(&mut self, message: &Message, partition: usize, code: Code) {
         self.held -= 1;
-        let record = given_back(message, partition);
+        let record = message.given_back(partition);
         self.answers.failed.push((message.sequence, code, record));
     }
 
@@ -439,14 +393,13 @@ impl Client {
 
     /// A topic is deleted. Returns how many records for this topic were sent and not answered.
     pub(super) fn note_deleted(&mut self, topic: usize) -> usize {
-        let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
-        let lanes = self
-            .lanes
-            .iter()
-            .flat_map(|(place, lane)| lane.again.iter().map(|batch| (place.0, batch)));
-        let of_topic = sent.chain(lanes).filter(|(it, _)| *it == topic);
-        let messages = of_topic.flat_map(|(_, batch)| &batch.messages);
-        let unanswered: Vec<_> = messages.map(|it| it.sequence).collect();
+        let lanes = self.lanes.iter().filter(|(place, _)| place.0 == topic);
+        let queued = lanes.clone().flat_map(|(_, lane)| &lane.queue);
+        self.outlived.extend(queued.map(|it| it.sequence));
+        let again = lanes.flat_map(|(_, lane)| &lane.again);
+        let sent = self.sent.iter().filter(|it| it.place.0 == topic).map(|it| &it.batch);
+        let unanswered = sent.chain(again).flat_map(|batch| &batch.messages);
+        let unanswered: Vec<_> = unanswered.map(|it| it.sequence).collect();
         self.outlived.extend(&unanswered);
         unanswered.len()
     }
@@ -565,7 +518,7 @@ impl Client {
         }
         let mut bytes = FRAME_BYTES;
         let fits = |message: &&Message| {
-            bytes += bytes_of(&message.record);
+            bytes += message.bytes();
             bytes <= bytes_max
         };
         let count = lane.queue.iter().take(records_max).take_while(fits).count();

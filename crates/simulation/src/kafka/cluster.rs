@@ -7,7 +7,8 @@ use walrelay_core::base::random::Random;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicId};
 
-use super::client::{Arrival, Batch, Client, Net, Outcome, Place};
+use super::batch::Batch;
+use super::client::{Arrival, Client, Net, Outcome, Place};
 use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::life::Life;
 use crate::postgres::TOPICS;

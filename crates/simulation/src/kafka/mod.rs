@@ -8,6 +8,7 @@
 //! sends nothing to a partition that was away when a peer took over. The documentation says that
 //! this can happen, and that only transactions of the broker could prevent it.
 
+mod batch;
 mod client;
 mod cluster;
 mod known_topics;
