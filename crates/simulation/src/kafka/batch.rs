@@ -50,6 +50,11 @@ impl Message {
 }
 
 impl Batch {
+    /// Whether the relay has taken the partition for that of an earlier topic than this one.
+    pub(super) fn is_for_earlier(&self, made: u128) -> bool {
+        self.messages.iter().filter_map(|it| it.confirmed).any(|known| known != made)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         FRAME_BYTES + self.messages.iter().map(Message::bytes).sum::<usize>()
     }

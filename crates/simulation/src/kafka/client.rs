@@ -1,6 +1,6 @@
 //! A client of the cluster: what librdkafka's threads do with the records that were handed over.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use walrelay_core::base::event::Sequence;
@@ -106,9 +106,7 @@ pub(super) struct Client {
     sent: VecDeque<Sent>,
     pub(super) arrivals: VecDeque<Arrival>,
     held: usize,
-    /// Records that it had for a partition, without an answer, when their topic was deleted.
-    outlived: BTreeSet<Sequence>,
-    /// Those of them that it has confirmed without an answer.
+    /// Records that it has confirmed without an answer, and that a new topic may not have stored.
     pub(super) assumed: Vec<Record>,
     /// Each has a producer number of its own.
     lanes_made: u64,
@@ -152,7 +150,6 @@ impl Client {
             sent: VecDeque::new(),
             arrivals: VecDeque::new(),
             held: 0,
-            outlived: BTreeSet::new(),
             assumed: Vec::new(),
             lanes_made: 0,
             answers: ProducerAnswers::default(),
@@ -314,7 +311,7 @@ impl Client {
                     if outcome == Outcome::Stored {
                         self.known.note_confirmed(sent.place, made);
                     }
-                    self.answered(sent, outcome, now_us);
+                    self.answered(sent, outcome, made, now_us);
                 }
                 Arrival::Lost { broker } => {
                     let all = std::mem::take(&mut self.sent);
@@ -330,11 +327,11 @@ impl Client {
         }
     }
 
-    fn answered(&mut self, sent: Sent, outcome: Outcome, now_us: u64) {
+    fn answered(&mut self, sent: Sent, outcome: Outcome, made: u128, now_us: u64) {
         let Sent { place, batch, .. } = sent;
         match outcome {
             Outcome::Stored => {
-                self.confirm_earlier(place, batch.first);
+                self.confirm_earlier(place, &batch, made);
                 self.confirm(place, &batch);
             }
             Outcome::OutOfOrder if !self.is_behind(place, batch.first) => {
@@ -356,13 +353,14 @@ impl Client {
 
     /// A partition stores no batch before those with lower numbers: librdkafka takes the answer for one
     /// as the answer for those that it would send again.
-    fn confirm_earlier(&mut self, place: Place, first: u64) {
+    fn confirm_earlier(&mut self, place: Place, stored: &Batch, made: u128) {
         let Some(lane) = self.lanes.get_mut(&place) else { return };
-        let count = lane.again.partition_point(|it| it.first < first);
+        let count = lane.again.partition_point(|it| it.first < stored.first);
         let earlier: Vec<_> = lane.again.drain(..count).collect();
         for batch in &earlier {
-            let outlived = batch.messages.iter().filter(|it| self.outlived.contains(&it.sequence));
-            self.assumed.extend(outlived.map(|it| it.record.clone()));
+            if stored.is_for_earlier(made) || batch.is_for_earlier(made) {
+                self.assumed.extend(batch.messages.iter().map(|it| it.record.clone()));
+            }
             self.confirm(place, batch);
         }
     }
@@ -391,17 +389,15 @@ impl Client {
         }
     }
 
-    /// A topic is deleted. Returns how many records for this topic were sent and not answered.
-    pub(super) fn note_deleted(&mut self, topic: usize) -> usize {
-        let lanes = self.lanes.iter().filter(|(place, _)| place.0 == topic);
-        let queued = lanes.clone().flat_map(|(_, lane)| &lane.queue);
-        self.outlived.extend(queued.map(|it| it.sequence));
-        let again = lanes.flat_map(|(_, lane)| &lane.again);
-        let sent = self.sent.iter().filter(|it| it.place.0 == topic).map(|it| &it.batch);
-        let unanswered = sent.chain(again).flat_map(|batch| &batch.messages);
-        let unanswered: Vec<_> = unanswered.map(|it| it.sequence).collect();
-        self.outlived.extend(&unanswered);
-        unanswered.len()
+    /// How many records for this topic were sent and not answered.
+    pub(super) fn unanswered(&self, topic: usize) -> u64 {
+        let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
+        let lanes = self
+            .lanes
+            .iter()
+            .flat_map(|(place, lane)| lane.again.iter().map(|batch| (place.0, batch)));
+        let of_topic = sent.chain(lanes).filter(|(it, _)| *it == topic);
+        of_topic.map(|(_, batch)| batch.messages.len() as u64).sum()
     }
 
     fn send_again(&mut self, place: Place, batch: Arc<Batch>, now_us: u64) {

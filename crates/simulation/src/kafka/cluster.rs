@@ -352,10 +352,10 @@ impl Cluster {
         self.topics[topic].made += 1;
     }
 
-    /// A topic is deleted. Returns how many records for this topic were sent and not answered.
-    pub(crate) fn note_deleted(&mut self, topic: &str) -> usize {
-        let Some(topic) = topic_index(&self.topics, topic) else { return 0 };
-        self.clients.values_mut().map(|it| it.note_deleted(topic)).sum()
+    /// How many records for this topic were sent and not answered.
+    pub(crate) fn unanswered(&self, topic: &str) -> u64 {
+        let topic = topic_index(&self.topics, topic);
+        topic.map_or(0, |topic| self.clients.values().map(|it| it.unanswered(topic)).sum())
     }
 
     pub(crate) fn create_missing(&mut self) {
@@ -441,8 +441,7 @@ impl Broker {
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
         // Where the relay takes the partition for an earlier one, what is behind a batch would be taken for the first.
-        let mut known_topics = batch.messages.iter().filter_map(|it| it.confirmed);
-        let is_confused = known_topics.any(|made| made != topic.made);
+        let is_confused = batch.is_for_earlier(topic.made);
         let is_new = is_confused && !partition.producers.contains_key(&request.producer);
         if is_new {
             let numbers = Numbers { first: batch.first, next: batch.first };

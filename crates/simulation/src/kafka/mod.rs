@@ -31,8 +31,8 @@ use crate::life::Life;
 use walrelay_core::base::lock::locked;
 
 impl Cluster {
-    /// Takes the records that clients have confirmed by themselves, and that a topic may not have stored
-    /// before it was deleted.
+    /// Takes the records that clients have confirmed without an answer, and that a new topic may not have
+    /// stored.
     pub(crate) fn take_assumed(&mut self) -> Vec<Record> {
         self.clients.values_mut().flat_map(|it| std::mem::take(&mut it.assumed)).collect()
     }

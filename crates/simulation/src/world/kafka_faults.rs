@@ -52,7 +52,7 @@ impl World {
             FaultKind::ProducerFatal => broker.break_producers(),
             FaultKind::TopicRecreated => {
                 // The new topic does not know which of them the old one has stored.
-                sent_again = broker.kafka.note_deleted(topic);
+                sent_again = broker.kafka.unanswered(topic);
                 broker.logs.remove(topic);
                 broker.kafka.recreate(topic, both);
                 self.topic_back_us = Some(soon_us);
@@ -62,7 +62,7 @@ impl World {
             _ => {}
         }
         drop(broker);
-        self.checker.allowed_repeats += sent_again as u64;
+        self.checker.allowed_repeats += sent_again;
     }
 
     /// The relays are stopped, and started again with another cluster at the same address: what the slot
