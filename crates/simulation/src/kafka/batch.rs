@@ -14,8 +14,8 @@ pub(super) struct Message {
     pub(super) record: Record,
     /// The event has asked for its partition.
     pub(super) asked: bool,
-    /// The number of the topic to which it was handed over.
-    pub(super) made: u128,
+    /// The number of the topic that was described to the relay last before it handed this one over.
+    pub(super) described: Option<u128>,
     /// The number of the topic whose partition has confirmed an event, as the relay knew when it handed this
     /// one over: it sends any number of events to that partition.
     pub(super) confirmed: Option<u128>,
@@ -52,14 +52,14 @@ impl Message {
 }
 
 impl Batch {
-    /// Whether a record was handed over before this topic was made.
-    pub(super) fn is_older_than(&self, made: u128) -> bool {
-        self.messages.iter().any(|it| it.made != made)
-    }
-
     /// Whether the relay has taken the partition for that of an earlier topic than this one.
     pub(super) fn is_for_earlier(&self, made: u128) -> bool {
         self.messages.iter().filter_map(|it| it.confirmed).any(|known| known != made)
+    }
+
+    /// Whether the relay did not know of this topic when it handed a record over, but of an earlier one.
+    pub(super) fn is_by_earlier(&self, made: u128) -> bool {
+        self.messages.iter().filter_map(|it| it.described).any(|known| known != made)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -181,7 +181,7 @@ impl Client {
 
     pub(super) fn take(
         &mut self,
-        (topic, made): (usize, u128),
+        topic: usize,
         sequence: Sequence,
         record: Record,
         asked: bool,
@@ -189,7 +189,8 @@ impl Client {
     ) {
         let place = partition.map(|partition| (topic, partition as usize));
         let confirmed = place.and_then(|place| self.known.confirmed(place));
-        let message = Message { sequence, record, asked, made, confirmed };
+        let described = self.known.described(topic);
+        let message = Message { sequence, record, asked, described, confirmed };
         self.held += 1;
         match self.counts[topic] {
             None => self.unassigned[topic].push_back((message, partition)),
@@ -358,8 +359,7 @@ impl Client {
         let count = lane.again.partition_point(|it| it.first < stored.first);
         let earlier: Vec<_> = lane.again.drain(..count).collect();
         for batch in &earlier {
-            let is_for_earlier = stored.is_for_earlier(made) || batch.is_for_earlier(made);
-            if is_for_earlier || batch.is_older_than(made) {
+            if stored.is_for_earlier(made) || stored.is_by_earlier(made) {
                 self.assumed.extend(batch.messages.iter().map(|it| it.record.clone()));
             }
             self.confirm(place, batch);
@@ -462,6 +462,9 @@ impl Client {
 
     /// The relay takes the answers.
     pub(super) fn take_answers(&mut self) -> ProducerAnswers {
+        if !self.answers.topics.is_empty() {
+            self.known.tell();
+        }
         std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.known.forget(topic));
         std::mem::take(&mut self.answers)
     }

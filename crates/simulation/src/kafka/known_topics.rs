@@ -13,6 +13,8 @@ pub(super) struct KnownTopics {
     confirmed: BTreeMap<Place, u128>,
     /// The number of each topic when it was described last.
     described: BTreeMap<usize, u128>,
+    /// The same for the descriptions that the relay has taken.
+    told: BTreeMap<usize, u128>,
 }
 
 impl KnownTopics {
@@ -27,6 +29,15 @@ impl KnownTopics {
     /// Returns whether the topic is another one than that which was described before.
     pub(super) fn note_described(&mut self, topic: usize, made: u128) -> bool {
         self.described.insert(topic, made).is_some_and(|last| last != made)
+    }
+
+    /// The relay takes the descriptions.
+    pub(super) fn tell(&mut self) {
+        self.told.clone_from(&self.described);
+    }
+
+    pub(super) fn described(&self, topic: usize) -> Option<u128> {
+        self.told.get(&topic).copied()
     }
 
     pub(super) fn forget(&mut self, topic: usize) {
