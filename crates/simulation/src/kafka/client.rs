@@ -462,10 +462,8 @@ impl Client {
 
     /// The relay takes the answers.
     pub(super) fn take_answers(&mut self) -> ProducerAnswers {
-        if !self.answers.topics.is_empty() {
-            self.known.tell();
-        }
         std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.known.forget(topic));
+        self.known.tell();
         std::mem::take(&mut self.answers)
     }
 

@@ -13,7 +13,9 @@ pub(super) struct KnownTopics {
     confirmed: BTreeMap<Place, u128>,
     /// The number of each topic when it was described last.
     described: BTreeMap<usize, u128>,
-    /// The same for the descriptions that the relay has taken.
+    /// Descriptions that the relay has not taken yet.
+    untold: Vec<(usize, u128)>,
+    /// The number of each topic that the relay knows.
     told: BTreeMap<usize, u128>,
 }
 
@@ -28,12 +30,13 @@ impl KnownTopics {
 
     /// Returns whether the topic is another one than that which was described before.
     pub(super) fn note_described(&mut self, topic: usize, made: u128) -> bool {
+        self.untold.push((topic, made));
         self.described.insert(topic, made).is_some_and(|last| last != made)
     }
 
     /// The relay takes the descriptions.
     pub(super) fn tell(&mut self) {
-        self.told.clone_from(&self.described);
+        self.told.extend(self.untold.drain(..));
     }
 
     pub(super) fn described(&self, topic: usize) -> Option<u128> {
@@ -42,6 +45,7 @@ impl KnownTopics {
 
     pub(super) fn forget(&mut self, topic: usize) {
         self.confirmed.retain(|place, _| place.0 != topic);
+        self.told.remove(&topic);
     }
 }
 
