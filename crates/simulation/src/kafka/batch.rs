@@ -14,8 +14,9 @@ pub(super) struct Message {
     pub(super) record: Record,
     /// The event has asked for its partition.
     pub(super) asked: bool,
-    /// The number of the topic that was described to the relay last before it handed this one over.
-    pub(super) described: Option<u128>,
+    /// The number of the topic, if that was not described to the relay before it handed this one over: it
+    /// takes the partition for that of the topic that is described next.
+    pub(super) undescribed: Option<u128>,
     /// The number of the topic whose partition has confirmed an event, as the relay knew when it handed this
     /// one over: it sends any number of events to that partition.
     pub(super) confirmed: Option<u128>,
@@ -57,9 +58,10 @@ impl Batch {
         self.messages.iter().filter_map(|it| it.confirmed).any(|known| known != made)
     }
 
-    /// Whether the relay did not know of this topic when it handed a record over, but of an earlier one.
-    pub(super) fn is_by_earlier(&self, made: u128) -> bool {
-        self.messages.iter().filter_map(|it| it.described).any(|known| known != made)
+    /// Whether the client has chosen the partition among those of an earlier topic than this one, which the
+    /// relay never knew.
+    pub(super) fn is_by_unknown(&self, made: u128) -> bool {
+        self.messages.iter().filter_map(|it| it.undescribed).any(|chosen| chosen != made)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -181,7 +181,7 @@ impl Client {
 
     pub(super) fn take(
         &mut self,
-        topic: usize,
+        (topic, made): (usize, u128),
         sequence: Sequence,
         record: Record,
         asked: bool,
@@ -189,8 +189,8 @@ impl Client {
     ) {
         let place = partition.map(|partition| (topic, partition as usize));
         let confirmed = place.and_then(|place| self.known.confirmed(place));
-        let described = self.known.described(topic);
-        let message = Message { sequence, record, asked, described, confirmed };
+        let undescribed = Some(made).filter(|_| !self.known.is_described(topic));
+        let message = Message { sequence, record, asked, undescribed, confirmed };
         self.held += 1;
         match self.counts[topic] {
             None => self.unassigned[topic].push_back((message, partition)),
@@ -359,7 +359,7 @@ impl Client {
         let count = lane.again.partition_point(|it| it.first < stored.first);
         let earlier: Vec<_> = lane.again.drain(..count).collect();
         for batch in &earlier {
-            if stored.is_for_earlier(made) || stored.is_by_earlier(made) {
+            if stored.is_for_earlier(made) || batch.is_by_unknown(made) {
                 self.assumed.extend(batch.messages.iter().map(|it| it.record.clone()));
             }
             self.confirm(place, batch);

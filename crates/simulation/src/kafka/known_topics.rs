@@ -1,6 +1,6 @@
 //! The knowledge of a relay about the topics that one of its clients has met.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use walrelay_core::sink::kafka::Code;
 
@@ -14,9 +14,9 @@ pub(super) struct KnownTopics {
     /// The number of each topic when it was described last.
     described: BTreeMap<usize, u128>,
     /// Descriptions that the relay has not taken yet.
-    untold: Vec<(usize, u128)>,
-    /// The number of each topic that the relay knows.
-    told: BTreeMap<usize, u128>,
+    untold: Vec<usize>,
+    /// Topics that the relay knows.
+    told: BTreeSet<usize>,
 }
 
 impl KnownTopics {
@@ -30,7 +30,7 @@ impl KnownTopics {
 
     /// Returns whether the topic is another one than that which was described before.
     pub(super) fn note_described(&mut self, topic: usize, made: u128) -> bool {
-        self.untold.push((topic, made));
+        self.untold.push(topic);
         self.described.insert(topic, made).is_some_and(|last| last != made)
     }
 
@@ -39,8 +39,8 @@ impl KnownTopics {
         self.told.extend(self.untold.drain(..));
     }
 
-    pub(super) fn described(&self, topic: usize) -> Option<u128> {
-        self.told.get(&topic).copied()
+    pub(super) fn is_described(&self, topic: usize) -> bool {
+        self.told.contains(&topic)
     }
 
     pub(super) fn forget(&mut self, topic: usize) {

@@ -113,7 +113,8 @@ impl ProducerPort for Producer {
         let asked = event.partition.is_some();
         let has_room = client.check_room(topic, partition, *queue_max);
         has_room.inspect_err(|code| client.refused_room(topic, *code, asked))?;
-        client.take(topic, sequence, Record::copy(event), asked, partition);
+        let to = (topic, topics[topic].made);
+        client.take(to, sequence, Record::copy(event), asked, partition);
         let relay = client.relay;
         broker.sent[relay] += 1;
         Ok(())
