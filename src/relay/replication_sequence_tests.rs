@@ -1,12 +1,9 @@
-//! Changes and transactions out of their order, and a table under an earlier name.
+//! A stream in which changes and transactions do not come as Postgres sends them.
 
 use walrelay_core::relay::feed::slot::replication::PacketOutcome;
 
 use super::fixture::Fixture;
-use crate::outbox::Outboxes;
 use crate::pgoutput::encoder::{Encoder, insert};
-use crate::pgoutput::relation::{Column, Relation};
-use crate::source::testing;
 
 fn begin(lsn: u64) -> Vec<u8> {
     Encoder::tag(b'B').u64(lsn).u64(0).u32(1).0
@@ -122,16 +119,4 @@ fn when_the_first_relay_comes_back_it_publishes_again_behind_what_another_has_re
     fixture.settle().unwrap();
     assert_eq!(fixture.forgotten(), 2);
     assert_eq!(fixture.published().join(" "), "e1 e2 e3 e1 e2 e3 e4");
-}
-
-#[test]
-fn an_outbox_that_had_another_name_is_known_by_its_object_id() {
-    let mut outboxes = Outboxes::new(vec![testing::outbox()], None).unwrap();
-    outboxes.set_known(vec![(7, "public".to_owned(), "outbox".to_owned(), 0)]);
-    let column = |name: &str| Column { name: name.to_owned(), type_oid: 25 };
-    let columns = ["id", "aggregatetype", "aggregateid", "payload"].map(column).into();
-    let (namespace, name) = ("public".to_owned(), "away".to_owned());
-    let away = Relation { oid: 7, namespace, name, columns };
-    assert_eq!(outboxes.learn(&away, false), Ok(true));
-    assert!(outboxes.plan(7).unwrap().is_some());
 }

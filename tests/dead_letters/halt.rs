@@ -24,7 +24,9 @@ fn the_relay_halts_before_an_event_that_has_no_route(kind: BrokerKind) {
     for start in 1..=2 {
         assert_eq!(relay.wait_exit(LIMIT).unwrap(), 6, "start {start}\n{}", relay.tail(20));
         let said = relay.tail(5);
-        for word in ["\"code\":\"event.refused\"", &poison, &lost, "after 3 attempts"] {
+        for word in
+            ["\"code\":\"event.refused\"", &poison, &lost, "after 3 attempts", "log position"]
+        {
             assert!(said.contains(word), "start {start}: no {word}\n{said}");
         }
         // THEN the slot is held before it, and it is no dead letter

@@ -137,7 +137,7 @@ fn a_standstill(name: &str, kind: BrokerKind, (stop, go_on): (Act, Act), repeate
     let told = || relay.said("the broker takes no messages for now");
     wait_until("a standstill", || full() || told());
     // WHEN it stands still for a while
-    let freeze = Duration::from_secs(volume(10, 60));
+    let freeze = Duration::from_secs(volume(20, 60));
     until("the end of the standstill", freeze * 2, || (frozen.elapsed() > freeze).then_some(()));
     go_on(&broker).unwrap();
     // THEN the process has not grown, and all arrives

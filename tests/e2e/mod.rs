@@ -18,6 +18,7 @@ mod rollback;
 mod silence;
 mod silent_peer;
 mod slot;
+mod source_faults;
 mod standby;
 mod state_file;
 mod states;

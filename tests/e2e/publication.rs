@@ -6,6 +6,44 @@ use walrelay_harness::{Postgres, PostgresOptions};
 use crate::support::faults::{CliFixture, OUTBOX_SQL, keys};
 
 #[test]
+fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
+    // GIVEN a relay that streams
+    let scene = CliFixture::ready("pub_gap");
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    scene.insert("1", "{}");
+    scene.wait_confirmed(&mut relay);
+    // WHEN all of its connections end, and the table is out of the publication for one row, with no
+    // moment at which anybody could have seen it
+    scene.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid();
+         ALTER PUBLICATION walrelay DROP TABLE outbox;
+         INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+             VALUES ('pub_gap', '2', 'T', '{}');
+         ALTER PUBLICATION walrelay ADD TABLE outbox",
+    );
+    // THEN it says so, and how to publish what is missing
+    let ended = relay.wait();
+    ended.assert_fault(
+        4,
+        "publication.recreated",
+        &[
+            "public.outbox was taken out of publication walrelay and put back",
+            "WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *)",
+        ],
+    );
+    // AND what it says helps, once it is acknowledged
+    scene.walrelay(&["run"]).assert_fault(4, "publication.recreated", &["stopped since"]);
+    scene.walrelay(&["resume", "--yes"]).assert_done();
+    scene.sql(
+        "WITH moved AS (DELETE FROM public.outbox WHERE aggregateid >= '2' RETURNING *)
+             INSERT INTO public.outbox SELECT * FROM moved ORDER BY created_at",
+    );
+    assert_eq!(keys(&scene.carry(&[&scene.topic()])), ["1", "2"]);
+}
+
+#[test]
 fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     // GIVEN a publication of all tables, and more of them than anybody would list
     let scene = CliFixture::bare("pub_all");

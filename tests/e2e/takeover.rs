@@ -116,7 +116,7 @@ impl Pair<'_> {
         assert!(relay.is_running(), "a relay gave up\n{}", relay.tail(30));
         get(relay.admin(), "/readyz", Duration::from_secs(1)).is_ok_and(|answer| match what {
             "ready" => answer.status == 200,
-            reason => answer.body.contains(reason),
+            reason => answer.status == 503 && answer.body.contains(reason),
         })
     }
 

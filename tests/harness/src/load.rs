@@ -21,9 +21,9 @@ use crate::{HarnessError, Result};
 
 /// The keys of a load, unless it has others.
 pub const KEYS: u64 = 1_000;
-/// The size of a payload: with its row it has 330 B in the WAL.
+/// The size of a payload; its whole row has about 330 B in the WAL.
 pub const PAYLOAD_BYTES: u64 = 230;
-/// The bytes of `{"t": <16 digits>, "pad": "<pad>", "seq": <7 digits>}` without its pad.
+/// The bytes of `{"t": <16 digits>, "pad": "<pad>", "seq": <6 digits>}` without its pad.
 pub const FRAME_BYTES: u64 = 49;
 /// The table of all loads.
 const TABLE: &str = "public.outbox";

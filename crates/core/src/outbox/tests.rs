@@ -214,6 +214,15 @@ fn a_partition_that_is_described_without_columns_is_a_fault_only_for_its_rows() 
 }
 
 #[test]
+fn an_outbox_that_had_another_name_is_known_by_its_object_id() {
+    let mut outboxes = both();
+    outboxes.set_known(vec![(7, "public".into(), "outbox".into(), 0)]);
+    let away = relation(7, "away", &["id", "aggregatetype", "aggregateid", "payload"]);
+    assert_eq!(outboxes.learn(&away, false), Ok(true));
+    assert!(outboxes.plan(7).unwrap().is_some());
+}
+
+#[test]
 fn a_table_whose_name_contains_a_dot_cannot_be_configured() {
     let mut visit = section_of(&[("table", "public.ev.ents")]);
     drop(visit.read::<OutboxSection>());

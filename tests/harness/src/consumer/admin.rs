@@ -48,6 +48,7 @@ pub fn create_replicated_topic(
         Ok(admin.create_topics([&wanted], &options).await?)
     })?;
     check(results)?;
+    // It waits until the partitions have leaders.
     DrainWatch::new(brokers, topic).map(drop)
 }
 
