@@ -5,8 +5,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::base::error::Fault;
 use crate::base::runtime;
 
-/// Returns a function that waits for the next SIGINT or SIGTERM from now on. A wait that is dropped loses none.
-/// Must be called on a runtime.
+/// Returns a function that waits for the next SIGINT or SIGTERM from now on. A wait that is dropped
+/// loses no signal. Must be called on a runtime.
 pub(super) fn stop_signals() -> Result<impl AsyncFnMut(), Fault> {
     let refused = |error| runtime::refused("the signal handlers", &error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;

@@ -285,10 +285,10 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether a topic without columns may be that of the dead letters, too. The default exchange takes a topic as
-    /// the name of a queue.
+    /// Whether a topic without columns leads to the dead letters if it has the name of theirs. The default exchange
+    /// takes a topic as the name of a queue.
     fn reaches_dead_letters(&self, sink: &SinkKind) -> bool {
-        sink.routes.exchange.is_none_or(|key| {
+        sink.routes.exchange_key.is_none_or(|key| {
             let path = path_of!(ConfigFile.sink).child(sink.name).child(key);
             self.visit.effective.settings.get(&path).is_some_and(|it| it.value == "")
         })

@@ -1,4 +1,4 @@
-//! Keys that only a build with another feature knows, or an earlier version.
+//! Keys that this build does not know: those of a feature that it lacks, and those of an earlier version.
 
 use super::removed;
 use crate::base::settings::{Origin, Path, Problem, Visit};

@@ -35,7 +35,8 @@ impl<'a> ReplayCheck<'a> {
         ReplayCheck { topic, destinations, passed_over, passed_keys, uncarried: None }
     }
 
-    /// Counts the dead letter if its event is not published; the later ones of its key are not, either.
+    /// Whether the event of the dead letter is not published. Then the dead letter is counted, and no later event
+    /// of its key is published.
     pub(super) fn passes_over(&mut self, letter: &DeadLetter) -> bool {
         let Some(why) = self.obstacle(letter) else { return false };
         self.pass_over(letter, why);

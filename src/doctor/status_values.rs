@@ -102,8 +102,8 @@ async fn refusal(
     }
     for (at, (check, condition)) in checks.iter().enumerate() {
         if !row.try_get::<_, bool>(at + 1)? {
-            let (table, check_name) = (table.quoted(), quote_ident(check));
-            let change = format!("ALTER TABLE {table} DROP CONSTRAINT {check_name};");
+            let name = quote_ident(check);
+            let change = format!("ALTER TABLE {} DROP CONSTRAINT {name};", table.quoted());
             return Ok(Some((format!("CHECK {check} says {condition}"), change)));
         }
     }

@@ -66,7 +66,7 @@ impl LockWait {
         }
     }
 
-    /// The same for the session of `client`, whose process must be asked for first.
+    /// The same for the session of `client`; asks first which process it has.
     pub(crate) async fn explain_on<T>(
         &self,
         client: &Client,

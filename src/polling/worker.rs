@@ -350,8 +350,9 @@ async fn take_turn(
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
     let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };
-    match shared.lock_wait.explain_during(session.pid, Box::pin(session.claim(claim, limits))).await
-    {
+    // Boxed, because the future that waits has room for it twice.
+    let claiming = Box::pin(session.claim(claim, limits));
+    match shared.lock_wait.explain_during(session.pid, claiming).await {
         // Another session holds the lock for longer, for example for a handover.
         Ok(None) => {
             schedule.failed(began);

@@ -26,7 +26,7 @@ use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
 use crate::doctor::fingerprint::{Comparison, KeptPublication, PublicationLook};
 use crate::doctor::publication_age;
-use crate::doctor::source::{self, SourceReport, fingerprint};
+use crate::doctor::source::{self, fingerprint};
 use crate::sink::Broker;
 use crate::source::facts::{SourceFacts, system_id};
 use crate::source::settings::SourceSettings;
@@ -59,10 +59,10 @@ impl Surroundings {
         connected.map_err(|error| error.fault(connection, slot, publication))
     }
 
-    fn report(&self) -> Result<SourceReport, Fault> {
+    fn facts(&self) -> Result<SourceFacts, Fault> {
         runtime::try_block_on(async {
             let sql = self.connect().await?;
-            source::report(&sql.client, &self.source).await
+            source::report(&sql.client, &self.source).await.map(|report| report.facts)
         })
     }
 }
@@ -80,7 +80,7 @@ impl StopSurroundings for Surroundings {
     }
 
     fn present(&self) -> Result<Present, Fault> {
-        let facts = self.report()?.facts;
+        let facts = self.facts()?;
         let found = fingerprint(&facts);
         if let Some(fault) = found.withholding_fault(&self.source) {
             let mend = format!("{}\nthen: {RESUME}", fault.mend);
@@ -214,7 +214,7 @@ impl Stops {
         if self.is_polling {
             return Ok(());
         }
-        let seen = self.surroundings.report()?.facts;
+        let seen = self.surroundings.facts()?;
         let found = self.gap(&seen, in_topic).and_then(|finding| finding.fault);
         if let Some(fault) = found {
             self.kept.found_gap(&fault);

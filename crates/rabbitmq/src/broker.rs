@@ -26,7 +26,7 @@ pub const SINK: SinkKind = SinkKind {
     client: None,
     routes: RouteRules {
         check_topic: settings::check_routing_key,
-        exchange: Some(settings::EXCHANGE),
+        exchange_key: Some(settings::EXCHANGE),
         have_partitions: false,
         own_headers: &[("key", "the header key carries the ordering key on RabbitMQ")],
     },

@@ -112,6 +112,7 @@ pub(super) fn open(
 pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
     let reading = probe.ask(async |channel| {
         let consumer = start(channel, queue, offset(&ReadFrom::End)).await?;
+        // Returned, so that it lives until the channel is closed: lapin would cancel it before.
         has_begun(channel, queue).await.map(|()| consumer)
     });
     reading.await.map(drop)

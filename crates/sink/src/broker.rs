@@ -78,9 +78,10 @@ pub struct SinkKind {
 pub struct RouteRules {
     /// Checks a topic without columns; the error is what is wrong and what to write instead.
     pub check_topic: fn(&str) -> Result<(), (String, String)>,
-    /// The key of the exchange of events. A sink without one has events and dead letters in one namespace, as
-    /// the default exchange has.
-    pub exchange: Option<&'static str>,
+    /// The key of its section that names the exchange of events. Without such a key, or where its value is empty
+    /// (the default exchange), events and dead letters share a namespace: no route may lead to the topic of
+    /// the dead letters.
+    pub exchange_key: Option<&'static str>,
     pub have_partitions: bool,
     /// Headers that the sink sets itself, each with the reason.
     pub own_headers: &'static [(&'static str, &'static str)],
@@ -89,7 +90,7 @@ pub struct RouteRules {
 impl RouteRules {
     pub const KAFKA: RouteRules = RouteRules {
         check_topic: check_kafka_topic,
-        exchange: None,
+        exchange_key: None,
         have_partitions: true,
         own_headers: &[],
     };

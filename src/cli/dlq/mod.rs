@@ -354,6 +354,7 @@ fn unselected(what: impl Into<String>, mend: impl Into<String>) -> Fault {
 /// Asks the job to stop at the first signal, and ends the process at the second.
 fn stop_on_signal(stop: &StopFlag) -> Result<(), Fault> {
     let stop = Arc::clone(stop);
+    // Where the system refuses the handlers, a signal ends the process as it does any other.
     runtime::spawn("signals", move || runtime::try_block_on(watch_signals(&stop))).map(drop)
 }
 

@@ -19,6 +19,7 @@ use walrelay_postgres::idle_timeout::IdleTimeout;
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
 
+/// Begin with [`Facts::new`]: the default has no sink that can be reached.
 #[derive(Debug, Default)]
 pub struct Facts {
     snapshot: Mutex<Snapshot>,

@@ -16,7 +16,7 @@ const STALL_MS: u64 = 30_000;
 /// The loop is stuck when it finishes no pass for this long.
 const HEARTBEAT_MS: u64 = 60_000;
 
-/// A reason, and the state that follows from it.
+/// A state, and the reason from which it follows.
 type Cause = (HealthState, StateReason);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
