@@ -1,4 +1,5 @@
-//! Code of the user must not end the inbox: the same message would end it again at each start.
+//! Code of the user must not end the inbox: the same message would end it again at each start. What a panic
+//! leaves locked is used on.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -11,7 +12,8 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(|panic| text_of(&*panic))
 }
 
-/// Locks what several tasks share, also after a panic: none leaves it half changed.
+/// Locks what several threads share. A panic of one does not lock the others out: nothing that is done under
+/// these locks leaves a change half made.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

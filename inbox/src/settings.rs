@@ -32,8 +32,8 @@ pub struct Settings {
     pub(crate) connect: Option<Connect>,
     pub(crate) lanes: usize,
     pub(crate) lane_messages_max: usize,
-    /// The times of the retry levels. As [`short`] writes them (`30s`, `1m`), they are the last
-    /// parts of the names of topics and queues.
+    /// The times of the retry levels. As [`short`] writes them (`30s`, `1m`), they are a part of the names of
+    /// topics and queues, and the label of `consumer_retries_total`.
     pub(crate) levels: Vec<Duration>,
     pub(crate) retention: Duration,
     pub(crate) retention_interval: Duration,

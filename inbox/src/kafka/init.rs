@@ -1,6 +1,5 @@
 //! Makes the topics of retries and dead letters.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -25,14 +24,14 @@ pub(super) async fn create_topics(kafka: &Kafka, settings: &Settings) -> Result<
         .map_err(|error| client_error("the properties of Kafka", error))?;
     // All of the user's topics must exist: the relay's `init` makes them. A retry topic gets as many
     // partitions as the first of them.
-    let (admin, topics) = (Arc::new(admin), kafka.topics.clone());
-    let asked = Arc::clone(&admin);
+    let topics = kafka.topics.clone();
     let counting = tokio::task::spawn_blocking(move || {
-        let counts = topics.iter().map(|topic| count_partitions(&asked, topic));
-        counts.collect::<Result<Vec<i32>, InboxError>>()
+        let counts = topics.iter().map(|topic| count_partitions(&admin, topic));
+        let counts = counts.collect::<Result<Vec<i32>, InboxError>>()?;
+        Ok::<_, InboxError>((admin, counts[0]))
     });
     let unasked = |error| InboxError::broker("asking for the topics", error);
-    let partitions = counting.await.map_err(unasked)??[0];
+    let (admin, partitions) = counting.await.map_err(unasked)??;
     let retries: Vec<String> =
         settings.levels.iter().map(|level| retry_topic(&settings.service, *level)).collect();
     let dead_letters = dead_letter_topic(&settings.service);

@@ -117,7 +117,7 @@ impl Link {
     }
 }
 
-/// The socket of a login, which is shut down with it.
+/// The socket of a login. It is shut down when the login is given up.
 #[derive(Default)]
 struct LoginSocket(Arc<Mutex<Option<TcpStream>>>);
 
@@ -146,6 +146,7 @@ pub(super) async fn open(rabbit: &RabbitMq, service: &str, purpose: &str) -> Res
         Ok(log_in(uri, properties, kept).await?)
     };
     let connection = in_time(connecting, "no answer").await?;
+    // From here on it belongs to the link: the guard finds none to shut down.
     let socket = lock(&login.0).take();
     Ok(Link { connection, socket })
 }
