@@ -1,5 +1,6 @@
 //! Tests of the published records, command by command and column by column.
 
+mod channel_limit;
 mod column_lists;
 mod columns;
 mod commands;

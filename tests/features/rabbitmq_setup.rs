@@ -107,23 +107,6 @@ fn a_login_writes_to_two_exchanges_and_reads_dead_letters() {
 }
 
 #[test]
-fn a_user_with_fewer_channels_than_run_needs_is_told_by_check() {
-    let scene = waiting("rabbit_channels", ALL);
-    let (name, broker) = (scene.name.clone(), shared());
-    set_up(&name);
-    let limit = format!("user-limits/{name}/max-channels");
-    broker.api("PUT", &limit, r#"{"value": 2}"#);
-    let check = scene.walrelay(&["check"]);
-    assert_eq!(check.code, 1, "{check}");
-    check.assert_says(&[
-        "✗ rabbit_channels cannot open 3 channels at once",
-        "rabbitmqctl clear_user_limits 'rabbit_channels' max-channels",
-    ]);
-    broker.api("PUT", &limit, r#"{"value": 3}"#);
-    scene.walrelay(&["check"]).assert_done();
-}
-
-#[test]
 fn events_go_over_tls_by_password_and_by_certificate() {
     let mut scene = waiting("rabbit_tls", ALL);
     let (name, broker) = (scene.name.clone(), shared());
@@ -173,7 +156,7 @@ fn without_dead_letters(name: &str) {
 }
 
 /// Everything is there for events; they go to queue `kept`.
-fn set_up(name: &str) {
+pub(super) fn set_up(name: &str) {
     shared().exchange(name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
     shared().queue(name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
 }
