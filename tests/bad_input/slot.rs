@@ -54,7 +54,7 @@ fn a_slot_that_nobody_reads_is_told_its_time_before_it_is_lost() {
     let options = PostgresOptions { settings, version: Some(18), ..PostgresOptions::default() };
     let postgres = Postgres::start(options).unwrap();
     let mut scene = CliFixture::on(&postgres, "slot_idle");
-    let admin = scene.fix_admin();
+    let admin = scene.choose_admin();
     scene.walrelay(&["init"]).assert_done();
     scene.make_topic(&scene.topic(), 1);
     // GIVEN a relay that reads it THEN no time is counted

@@ -45,7 +45,7 @@ fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has
     let words = ["gives no answer within 1 s: it is stopped, frozen", "kill -CONT PID"];
     scene.walrelay(&["check"]).assert_says(&words);
     // GIVEN a relay that runs
-    scene.fix_admin();
+    scene.choose_admin();
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
     let word =

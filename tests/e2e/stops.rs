@@ -106,7 +106,7 @@ fn a_relay_that_waits_is_alive_and_not_ready_until_it_is_resumed() {
     const TOKEN: &str = "a-token-of-this-test";
     // GIVEN a relay that waits when it is halted
     let mut scene = scene("stop_wait", true);
-    let admin = scene.fix_admin();
+    let admin = scene.choose_admin();
     let delivery = "[delivery]\nwhen_halted = \"wait\"\n";
     scene.extra = format!("token = {TOKEN:?}\n{delivery}{}", scene.extra);
     scene.insert("1", "{}");

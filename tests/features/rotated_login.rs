@@ -14,7 +14,7 @@ use crate::support::rabbitmq::{ALL, shared, waiting};
 
 /// A fixture whose relay can be asked, and the file with its secret.
 fn with_secret(scene: &mut CliFixture<'_>, secret: &str) -> PathBuf {
-    scene.fix_admin();
+    scene.choose_admin();
     let path = scene.folder().join("secret");
     std::fs::write(&path, format!("{secret}\n")).unwrap();
     path

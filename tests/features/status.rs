@@ -15,7 +15,7 @@ pub(super) fn scene(name: &str) -> (CliFixture<'static>, SocketAddr) {
     let mut scene = CliFixture::ready(name);
     let events = scene.folder().join("events.jsonl");
     scene.sink = format!("[sink]\nkind = \"file\"\n[sink.file]\npath = {events:?}\n");
-    let admin = scene.fix_admin();
+    let admin = scene.choose_admin();
     (scene, admin)
 }
 

@@ -24,7 +24,7 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
     // GIVEN a publication that lets everything through
     let mut scene = CliFixture::ready("tx_operations");
     scene.sql("ALTER PUBLICATION walrelay SET (publish = 'insert, update, delete, truncate')");
-    let admin = scene.fix_admin();
+    let admin = scene.choose_admin();
     scene.insert("1", "{}");
     scene.sql(
         "UPDATE outbox SET type = 'U'; UPDATE outbox SET type = 'V'; DELETE FROM outbox; TRUNCATE outbox;",

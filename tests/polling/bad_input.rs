@@ -375,7 +375,7 @@ fn rows_are_only_looked_at_where_the_table_is_polled() {
 #[test]
 fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
     let mut scene = polled("polling_table_locked");
-    let admin = scene.fix_admin();
+    let admin = scene.choose_admin();
     scene.sql(POLLING_SQL);
     // GIVEN a migration that takes long
     let migration = Session::open(&scene.url).unwrap();

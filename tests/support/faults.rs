@@ -21,8 +21,9 @@ use super::{shared_kafka, shared_postgres};
 /// No dead letters: what cannot be published stops the relay.
 pub(crate) const HALT: &str = "[delivery]\non_dead_letter = \"halt\"\n";
 
-/// The shipped outbox table, from the folder that users take it from; and the one that is polled.
+/// The shipped outbox table, from the folder that users take it from.
 pub(crate) const OUTBOX_SQL: &str = include_str!("../../sql/outbox.sql");
+/// The shipped outbox table that is polled, from the same folder.
 pub(crate) const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// A database, a slot and a topic, all of one name, and a configuration for them.
@@ -98,7 +99,7 @@ impl<'p> CliFixture<'p> {
     }
 
     /// Gives its relays an admin address that is known beforehand.
-    pub(crate) fn fix_admin(&mut self) -> SocketAddr {
+    pub(crate) fn choose_admin(&mut self) -> SocketAddr {
         let admin = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
         self.listen = admin.to_string();
         admin

@@ -209,7 +209,7 @@ impl ProducerPort for KafkaProducer {
         self.client.purge();
     }
 
-    fn partition_of(&mut self, _topic: TopicId, key: &[u8], count: i32) -> i32 {
+    fn partition_of(&mut self, key: &[u8], count: i32) -> i32 {
         self.client.partition_of(key, count)
     }
 

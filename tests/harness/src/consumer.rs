@@ -161,8 +161,8 @@ impl Consumer {
         Ok(Consumer::spawn(move |shared| rabbit::read(&url, &queues, rabbit, shared, mode)))
     }
 
-    /// Times the stamps in what a process writes. It reads until the process ends, which must be
-    /// before the consumer does.
+    /// Times the stamps in what a process writes. End the process before this consumer is dropped: its thread
+    /// reads until the stream ends.
     pub fn of_stream(stream: impl Read + Send + 'static) -> Consumer {
         Consumer::spawn(move |shared| read_stamps(stream, shared))
     }

@@ -58,9 +58,9 @@ impl Batch {
         self.messages.iter().filter_map(|it| it.confirmed).any(|known| known != made)
     }
 
-    /// Whether the client has chosen the partition among those of an earlier topic than this one, which the
-    /// relay never knew.
-    pub(super) fn is_by_unknown(&self, made: u128) -> bool {
+    /// Whether the client has chosen the partition among those of an earlier topic than this one, which was
+    /// never described to the relay.
+    pub(super) fn is_placed_in_earlier(&self, made: u128) -> bool {
         self.messages.iter().filter_map(|it| it.undescribed).any(|chosen| chosen != made)
     }
 

@@ -359,7 +359,7 @@ impl Client {
         let count = lane.again.partition_point(|it| it.first < stored.first);
         let earlier: Vec<_> = lane.again.drain(..count).collect();
         for batch in &earlier {
-            if stored.is_for_earlier(made) || batch.is_by_unknown(made) {
+            if stored.is_for_earlier(made) || batch.is_placed_in_earlier(made) {
                 self.assumed.extend(batch.messages.iter().map(|it| it.record.clone()));
             }
             self.confirm(place, batch);
@@ -463,7 +463,7 @@ impl Client {
     /// The relay takes the answers.
     pub(super) fn take_answers(&mut self) -> ProducerAnswers {
         std::mem::take(&mut self.changed).into_iter().for_each(|topic| self.known.forget(topic));
-        self.known.tell();
+        self.known.take_descriptions();
         std::mem::take(&mut self.answers)
     }
 

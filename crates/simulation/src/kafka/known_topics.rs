@@ -13,10 +13,10 @@ pub(super) struct KnownTopics {
     confirmed: BTreeMap<Place, u128>,
     /// The number of each topic when it was described last.
     described: BTreeMap<usize, u128>,
-    /// Descriptions that the relay has not taken yet.
-    untold: Vec<usize>,
-    /// Topics that the relay knows.
-    told: BTreeSet<usize>,
+    /// Topics whose descriptions the relay has not taken yet.
+    new_descriptions: Vec<usize>,
+    /// Topics that were described to the relay, and are still the same ones as far as it knows.
+    described_to_relay: BTreeSet<usize>,
 }
 
 impl KnownTopics {
@@ -30,22 +30,22 @@ impl KnownTopics {
 
     /// Returns whether the topic is another one than that which was described before.
     pub(super) fn note_described(&mut self, topic: usize, made: u128) -> bool {
-        self.untold.push(topic);
+        self.new_descriptions.push(topic);
         self.described.insert(topic, made).is_some_and(|last| last != made)
     }
 
     /// The relay takes the descriptions.
-    pub(super) fn tell(&mut self) {
-        self.told.extend(self.untold.drain(..));
+    pub(super) fn take_descriptions(&mut self) {
+        self.described_to_relay.extend(self.new_descriptions.drain(..));
     }
 
     pub(super) fn is_described(&self, topic: usize) -> bool {
-        self.told.contains(&topic)
+        self.described_to_relay.contains(&topic)
     }
 
     pub(super) fn forget(&mut self, topic: usize) {
         self.confirmed.retain(|place, _| place.0 != topic);
-        self.told.remove(&topic);
+        self.described_to_relay.remove(&topic);
     }
 }
 

@@ -135,7 +135,7 @@ impl ProducerPort for Producer {
         locked(&self.broker).kafka_withdraw(self.id);
     }
 
-    fn partition_of(&mut self, _: TopicId, key: &[u8], count: i32) -> i32 {
+    fn partition_of(&mut self, key: &[u8], count: i32) -> i32 {
         client::partition_of(key, count.unsigned_abs() as usize) as i32
     }
 

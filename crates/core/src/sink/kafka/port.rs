@@ -64,7 +64,7 @@ pub trait ProducerPort {
     fn purge(&mut self);
 
     /// The partition of a key in a topic of `count` partitions.
-    fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32;
+    fn partition_of(&mut self, key: &[u8], count: i32) -> i32;
 
     /// Asks how many partitions these topics have. The answer comes with [`ProducerPort::poll`], or
     /// never.

@@ -211,7 +211,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     #[inline]
     fn partition_of_key(&mut self, topic: TopicId, event: &Outbound<'_>) -> Option<i32> {
         let count = self.warmup.partitions(topic)?;
-        Some(self.normal.producer.partition_of(topic, event.key?, count))
+        Some(self.normal.producer.partition_of(event.key?, count))
     }
 
     /// Admits the released events, as far as there is room in the queue.
@@ -274,7 +274,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             }
             let partition_of = |key: &[u8]| {
                 let count = i32::try_from(count).unwrap_or(i32::MAX);
-                self.normal.producer.partition_of(topic, key, count)
+                self.normal.producer.partition_of(key, count)
             };
             self.released.extend(self.warmup.counted(topic, count, partition_of));
         }

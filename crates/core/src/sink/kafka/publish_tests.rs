@@ -102,7 +102,7 @@ impl ProducerPort for Producer {
         self.cluster.borrow_mut().purged.push(self.kind);
     }
 
-    fn partition_of(&mut self, _: TopicId, key: &[u8], count: i32) -> i32 {
+    fn partition_of(&mut self, key: &[u8], count: i32) -> i32 {
         i32::from(key[0]) % count
     }
 
