@@ -339,7 +339,8 @@ impl Topic {
 
     /// Whether nothing is known of the partitions, and nothing was sent since it was forgotten.
     fn is_forgotten(&self) -> bool {
-        self.count.is_none() && self.partitions.is_empty() && self.unknown.under_way.is_none()
+        let is_counted = self.count.is_some() || !self.partitions.is_empty();
+        !is_counted && self.confirmed.is_empty() && self.unknown.under_way.is_none()
     }
 
     /// Whether an event of before may be under way to the partition.

@@ -286,6 +286,21 @@ fn sent_to() -> PartitionWarmup {
 }
 
 #[test]
+fn what_has_confirmed_before_it_was_counted_is_forgotten_with_its_topic() {
+    // GIVEN a topic that has confirmed an event and is missing before it is described
+    let mut warmup = sent_to();
+    warmup.answered(1, Some(0));
+    warmup.forget(0, std::iter::empty());
+    // WHEN it was made anew, and another partition has confirmed an event
+    warmup.sent_alone(0, None, Some(b"l"), 2);
+    warmup.answered(2, Some(1));
+    warmup.counted(0, 2, no_key);
+    // THEN the partition of before is not open
+    let states = [0, 1].map(|partition| warmup.state(0, Some(partition)));
+    assert_eq!(states, [PartitionState::Idle, PartitionState::Open]);
+}
+
+#[test]
 fn a_topic_that_has_confirmed_and_is_described_behind_an_outage_may_be_another_one() {
     let mut warmup = sent_to();
     warmup.answered(1, Some(0));
