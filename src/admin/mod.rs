@@ -130,7 +130,7 @@ fn router(observer: &Arc<Observer>) -> Router {
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .fallback(async || {
-            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /api/dlq, /api/find\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
         .with_state(Arc::clone(&observer.view))

@@ -10,7 +10,7 @@ use super::answer::{TEXT, answer};
 pub(super) const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 const NOT_BUILT: &str = "there is no console: this binary was built without the feature console; \
-    try /metrics, /livez, /readyz, /status, /history, /api/dlq\n";
+    try /metrics, /livez, /readyz, /status, /history, /api/dlq, /api/find\n";
 
 pub(super) fn router() -> Router {
     Router::new()

@@ -381,7 +381,8 @@ fn a_foreign_host_name_is_refused_and_monitoring_is_not() {
 #[test]
 fn other_paths_and_methods_are_refused() {
     let stage = stage();
-    assert_eq!(get(stage.addr, "/nothing").0, 404);
+    let (code, body) = get(stage.addr, "/nothing");
+    assert!(code == 404 && body.contains("/api/dlq, /api/find"), "{code}: {body}");
     assert_eq!(exchange(stage.addr, "POST /metrics", "", "").0, 405);
     for wrong in ["since=", "since=yesterday", "until=1"] {
         let (code, body) = get(stage.addr, &format!("/history?{wrong}"));

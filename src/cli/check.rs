@@ -50,7 +50,7 @@ pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> 
     connect_sql(settings).await.map(Sql::into_client)
 }
 
-async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
+pub(super) async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
     let SourceSettings { connection, slot, publication, .. } = settings;
     let connected = sql::connect(connection).await;
     connected.map_err(|error| error.fault(connection, slot, publication))
@@ -178,7 +178,7 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
     })
 }
 
-fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
+pub(super) fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
     Some(match link {
         LinkSafety::Safe => return None,
         LinkSafety::Exposed => Finding::warn(
@@ -276,7 +276,8 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
         writeln!(text, "{mark} {}", escaped(&finding.text)).ok();
         if let Some(fault) = &finding.fault {
             let mend = escaped_lines(&fault.mend).replace('\n', "\n          ");
-            writeln!(text, "    help: {mend}  [{}]", fault.code).ok();
+            let help = if mend.is_empty() { mend } else { format!("help: {mend}  ") };
+            writeln!(text, "    {help}[{}]", fault.code).ok();
         }
     }
     text

@@ -18,6 +18,12 @@ fn each_finding_is_a_line_with_its_mending_below() {
 }
 
 #[test]
+fn a_fault_that_nothing_is_known_to_mend_has_only_its_code() {
+    let fault = Fault::new(Exit::Source, "source.refused", "refused", "", "");
+    assert_eq!(lines(&[Finding::fail(fault)], false), "✗ refused\n    [source.refused]\n");
+}
+
+#[test]
 fn what_others_wrote_forges_no_finding() {
     let raw = "x\n✓ all is well\x1b[2J\u{9b}";
     let fault = Fault::new(Exit::Source, "a.b", raw, raw, format!("{raw}\nthen"));

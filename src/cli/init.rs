@@ -6,9 +6,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::args::{InitArgs, OutputFormat};
-use super::check::{self, connect};
+use super::check;
 use super::confirm::{confirm, is_on_terminal};
-use super::output::{is_coloured, print, print_as, print_line};
+use super::output::{is_coloured, print, print_as, print_line, print_note};
 use super::slow;
 use crate::app::sink_requirements;
 use crate::base::error::{Exit, Fault};
@@ -91,6 +91,8 @@ struct Mode {
     dry_run: bool,
     /// Each step is printed when it is taken.
     prints: bool,
+    /// A connection that is not safe is reported.
+    warns: bool,
 }
 
 impl Mode {
@@ -119,8 +121,10 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
     }
     let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
     let mut prints = format == OutputFormat::Text;
-    if prints && !dry_run && !args.yes && is_on_terminal() {
-        let (report, faults) = make(config, wanted, Mode { dry_run: true, prints })?;
+    let asks = prints && !dry_run && !args.yes && is_on_terminal();
+    if asks {
+        let mode = Mode { dry_run: true, prints, warns: true };
+        let (report, faults) = make(config, wanted, mode)?;
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -130,7 +134,7 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
             confirm(&format!("Make {}?", counted(report.made.len(), "thing")), false)?;
         }
     }
-    let (report, faults) = make(config, wanted, Mode { dry_run, prints })?;
+    let (report, faults) = make(config, wanted, Mode { dry_run, prints, warns: !asks })?;
     print_as(
         format,
         || report.to_json(dry_run, &faults),
@@ -197,10 +201,20 @@ fn summary(report: &InitReport, faults: usize, dry_run: bool) -> String {
     }
 }
 
+/// Connects, and says on standard error what `check` would say of the connection: the password is that of a
+/// superuser.
+async fn connect(settings: &SourceSettings, warns: bool) -> Result<Client, Fault> {
+    let sql = check::connect_sql(settings).await?;
+    if let Some(finding) = check::unsafe_link(sql.link, &sql.server).filter(|_| warns) {
+        print_note(&format!("! {}", finding.text));
+    }
+    Ok(sql.into_client())
+}
+
 /// Prints the SQL that [`source`] would run.
 async fn script(config: &Config, wanted: Wanted<'_>) -> Result<Exit, Fault> {
     let settings = &config.source;
-    let client = connect(settings).await?;
+    let client = connect(settings, true).await?;
     let text = match &config.polling {
         Some(polling) if lacks_polled_table(&client, settings, polling).await? => {
             POLLING_SQL.to_owned()
@@ -214,7 +228,7 @@ async fn script(config: &Config, wanted: Wanted<'_>) -> Result<Exit, Fault> {
 /// Makes what is missing in Postgres.
 async fn source(config: &Config, wanted: Wanted<'_>, mode: Mode) -> Result<InitReport, Fault> {
     let settings = &config.source;
-    let client = connect(settings).await?;
+    let client = connect(settings, mode.warns).await?;
     if let Some(polling) = &config.polling {
         return make_polled_table(&client, settings, polling, mode).await;
     }

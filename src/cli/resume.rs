@@ -26,6 +26,8 @@ const STATUS_WITHIN: Duration = Duration::from_secs(2);
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
+const WRONG_TOKEN_MEND: &str = "admin.token of this configuration is not that of the running relay: use its configuration, or restart the relay";
+
 pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     let waiting = waiting_relay(config);
     if let Some((stop, token)) = &waiting
@@ -132,12 +134,21 @@ fn resume_over_http(config: &Config, token: &str, reason: &str, stop: &Stop) -> 
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
             let what = format!("the relay does not resume ({status}): {}", text("what"));
-            Err(refused(what, text("help")))
+            Err(refused(what, refusal_mend(status, text("help"))))
         }
         Err(error) => {
             let what = format!("the relay does not answer: {error}");
             Err(refused(what, "walrelay status".to_owned()))
         }
+    }
+}
+
+/// The mend of a request that the relay refuses. `help` is that of its API, which for a wrong token is the header
+/// that is to be sent.
+fn refusal_mend(status: u16, help: String) -> String {
+    match status {
+        401 => WRONG_TOKEN_MEND.to_owned(),
+        _ => help,
     }
 }
 

@@ -35,3 +35,10 @@ fn the_stop_of_another_relay_at_the_address_is_not_acknowledged() {
     let runs = json!({ "source_slot": "orders", "slot": null, "stop": null });
     assert!(stop_of(&runs, "orders").is_none() && stop_of(&Value::Null, "orders").is_none());
 }
+
+#[test]
+fn a_wrong_token_is_that_of_the_configuration() {
+    let mend = |status| refusal_mend(status, "send the header".to_owned());
+    assert!(mend(401).starts_with("admin.token of this configuration"), "{}", mend(401));
+    assert_eq!(mend(409), "send the header");
+}

@@ -6,6 +6,7 @@ use super::sections::{
     AdminSettings, ConfigFile, LogSettings, SinkSection, SourceSection, path_of,
 };
 use super::{check, missing};
+use crate::base::error::Exit;
 use crate::base::secret::Secret;
 use crate::base::settings::{Origin, Problem, Visit};
 use crate::dead_letter::writer::DeadLetterSettings;
@@ -15,6 +16,7 @@ use crate::polling::settings::PollingSettings;
 use crate::sink::Broker;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::source::conninfo::{self, ConnInfoError};
+use crate::source::passfile::PassfileError;
 use crate::source::settings::{ConnInfo, SourceSettings};
 use crate::trace::TracingSettings;
 
@@ -103,7 +105,17 @@ pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
                 visit.tree.problems.push(problem);
                 return None;
             }
-            let mend = match error {
+            let mend = match &error {
+                // Another process may have yet to write it.
+                ConnInfoError::Passfile(PassfileError::Unreadable(file, _)) => {
+                    let mend = format!("ls -l {}", file.display());
+                    let (origin, what) = (visit.tree.origin(&path), error.to_string());
+                    let code = "config.missing-secret";
+                    let mut problem = Problem::at(&origin, &path, code, &what, mend);
+                    problem.fault.exit = Exit::Failed;
+                    visit.tree.problems.push(problem);
+                    return None;
+                }
                 ConnInfoError::Passfile(_) => {
                     "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"
                 }

@@ -102,21 +102,45 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Raw {
             match (fields.next(), fields.next()) {
                 (Some(("env", DeValue::String(name))), None) if !name.is_empty() => {
                     let value = tree.variables.get(&**name).cloned();
-                    let unset = BadValue {
-                        what: format!("environment variable {name} is not set"),
-                        mend: format!("export {name}=..."),
-                        may_pass: false,
-                    };
-                    let secret = value.map(Secret::new).ok_or(unset);
+                    let secret = value.map(Secret::new).ok_or_else(|| unset_variable(name));
                     Raw::Reference(Box::new(move || secret.clone()))
                 }
                 (Some(("file", DeValue::String(path))), None) if !path.is_empty() => {
+                    let url = path.contains("://").then(|| {
+                        misplaced_text("file", "the path of a file", "{ file = \"PATH\" }")
+                    });
                     let path = PathBuf::from(&**path);
-                    Raw::Reference(Box::new(move || secret::read_file(&path)))
+                    Raw::Reference(Box::new(move || {
+                        secret::read_file(&path).map_err(|bad| url.clone().unwrap_or(bad))
+                    }))
                 }
                 _ => Raw::Unsupported("a table that is no reference to a secret"),
             }
         }
+    }
+}
+
+fn unset_variable(name: &str) -> BadValue {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.chars().all(is_of_name) || name.starts_with(|c: char| c.is_ascii_digit()) {
+        let mend = "{ env = \"NAME\" }, and: export NAME=...";
+        return misplaced_text("env", "the name of a variable", mend);
+    }
+    BadValue {
+        what: format!("environment variable {name} is not set"),
+        mend: format!("export {name}=..."),
+        may_pass: false,
+    }
+}
+
+/// A text in a reference that refers to nothing.
+fn misplaced_text(key: &str, wanted: &str, mend: &str) -> BadValue {
+    BadValue {
+        what: format!(
+            "{key} is not {wanted}; it is not shown, because it may be the secret itself"
+        ),
+        mend: format!("write {mend}"),
+        may_pass: false,
     }
 }
 

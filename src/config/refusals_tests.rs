@@ -87,6 +87,35 @@ fn a_reference_without_a_name_is_none() {
 }
 
 #[test]
+fn a_secret_in_the_place_of_the_name_or_path_of_one_is_not_shown() {
+    for (reference, words) in [
+        ("{ env = \"postgres://u:c4n4ry@h/app\" }", "token: env is not the name of a variable"),
+        ("{ env = \"1c4n4ry\" }", "token: env is not the name of a variable"),
+        ("{ file = \"postgres://u:c4n4ry@h/app\" }", "token: file is not the path of a file"),
+    ] {
+        let told = complaints(&format!("{MINIMAL}[admin]\ntoken = {reference}\n"));
+        assert!(told.contains("config.missing-secret") && told.contains(words), "{told}");
+        assert!(!told.contains("c4n4ry"), "{told}");
+        let flag = format!("admin.token={reference}");
+        let told = rendered(&load_with(MINIMAL, &[], &[&flag]).unwrap_err());
+        assert!(told.contains(words) && !told.contains("c4n4ry"), "{told}");
+    }
+}
+
+#[test]
+fn a_passfile_that_is_not_there_yet_may_be_there_at_a_later_start() {
+    let variables = [("PGPASSFILE", "/nonexistent/pw")];
+    let faults = load_with(MINIMAL, &variables, &[]).unwrap_err();
+    let [fault] = faults.as_slice() else { panic!("{}", rendered(&faults)) };
+    assert_eq!((fault.code, fault.exit), ("config.missing-secret", Exit::Failed));
+    assert_eq!(fault.mend, "ls -l /nonexistent/pw");
+    // WHEN it is there and cannot be used THEN a later start does not mend that
+    let faults = load_with(MINIMAL, &[("PGPASSFILE", "/")], &[]).unwrap_err();
+    let [fault] = faults.as_slice() else { panic!("{}", rendered(&faults)) };
+    assert_eq!((fault.code, fault.exit), ("config.bad-value", Exit::Usage));
+}
+
+#[test]
 fn a_required_key_whose_reference_cannot_be_used_is_told_once() {
     const REST: &str = "[sink.kafka]\nbrokers = \"kafka:9092\"\n";
     const NOT_ONE: (&str, &str) = ("config.bad-value", "no reference to a secret");

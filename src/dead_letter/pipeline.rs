@@ -359,9 +359,8 @@ impl<'a> Pipeline<'a> {
         if std::mem::replace(&mut self.has_inspected, true) {
             return None;
         }
-        // A row has led to it.
-        let (topics, from_rows) = (vec![topic.clone()], vec![topic.clone()]);
-        let required = Requirements { topics, from_rows, ..Requirements::default() };
+        let topics = vec![topic.clone()];
+        let required = Requirements { topics, is_replay: true, ..Requirements::default() };
         let found = self.inspect(&required);
         // It also names what is wrong with the topics of the configuration.
         let own = format!("topic {topic} ");

@@ -15,6 +15,9 @@ use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::text::escaped;
 
+/// The code of a fault: a replay passes dead letters over.
+pub(crate) const UNFIT: &str = "dead-letter.unfit";
+
 pub(super) struct ReplayCheck<'a> {
     topic: &'a DeadLetterTopic<'a>,
     /// Where events may go; none for anywhere.
@@ -84,10 +87,10 @@ impl<'a> ReplayCheck<'a> {
                 }
             };
             let mend = format!(
-                "look at them: walrelay dlq list; publish the event anew from its source (docs/dead-letters.md, \"Replay\"), then: walrelay dlq discard ID{anywhere}; then replay what follows it"
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID (docs/dead-letters.md, \"Replay\", which has another order for park_key){anywhere}; then replay what follows it"
             );
             let what = format!("{} cannot be replayed: {reasons}", counted(skipped, "dead letter"));
-            Fault::new(Exit::Failed, "dead-letter.unfit", what, "", mend)
+            Fault::new(Exit::Failed, UNFIT, what, "", mend)
         })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An event that is neither in a topic nor a dead letter is judged by the slot: a relay reports a
 //! transaction only when each of its events is confirmed, so what the slot has passed was published,
-//! unless it is a row that the row filter of the publication may exclude.
+//! unless it is a row that the row filter of the publication may exclude, or another program has read or
+//! moved the slot.
 //! The place of a row in the log is not known from the row. The slot has passed it all the same if
 //! it has confirmed everything that was written when the row was read, or if no transaction as old
 //! as the row's can be ahead of it (`catalog_xmin`).

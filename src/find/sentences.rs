@@ -89,7 +89,7 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         if is_filtered { "the row filter of the publication excludes its row, " } else { "" };
     let text = match event.reason {
         EventStateReason::Seen => return None,
-        EventStateReason::Passed => "the slot passes only what the broker has confirmed: it was published, if its row is not older than the slot".to_owned(),
+        EventStateReason::Passed => "the slot has passed it, as it does when the broker has confirmed it: it was published, unless another program has read or moved the slot, or its row is older than the slot".to_owned(),
         EventStateReason::PassedUnread => "it was published or became a dead letter: the dead letters could not be read".to_owned(),
         EventStateReason::Filtered => "the slot has passed it, and not everything could be searched: the row filter of the publication may exclude its row".to_owned(),
         EventStateReason::NotPassed => format!("not published: {place}; the slot is {} behind", lag()),

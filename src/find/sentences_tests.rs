@@ -115,6 +115,15 @@ fn a_row_filter_is_named_where_it_may_exclude_the_row() {
 }
 
 #[test]
+fn what_the_slot_has_passed_was_published_unless_another_program_has_read_it() {
+    let mut event = FoundEvent { row: Some(row()), ..FoundEvent::default() };
+    event.judge(Some(&slot(100)), Completeness { letters_read: true, records_read: false });
+    let text = sentences(&event, Some(&slot(100))).swap_remove(2);
+    let told = "it was published, unless another program has read or moved the slot";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
 fn a_polled_row_is_shown_with_its_status() {
     let polled = PolledStatus {
         state: EventState::Waiting,

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
+use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kafka_acl::{self, Operation};
 
 use super::canary::EVERYTHING;
@@ -82,6 +83,16 @@ fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
     let reads = [Operation::Read, Operation::Describe];
     kafka_acl::allow(kafka.port(), "relay", "outbox.dlq", &reads).unwrap();
     scene.assert_refused(5, "sink.dead-letter-forbidden", &words);
+    // AND that may not write a topic for events either THEN check names both
+    create_topic(&kafka.bootstrap(), "orders", 1, &[]).unwrap();
+    kafka_acl::allow(kafka.port(), "relay", "orders", &reads).unwrap();
+    let without_topics = scene.sink.clone();
+    scene.sink = without_topics.replace("[sink.kafka]\n", "[sink.kafka]\ntopics = [\"orders\"]\n");
+    scene.walrelay(&["check"]).assert_says(&[
+        "this login may not use the dead-letter topic outbox.dlq",
+        "this login may not write topic orders",
+    ]);
+    scene.sink = without_topics;
     // GIVEN all rights that `run` must have THEN check says what it does not look at
     let rights = [Operation::Read, Operation::Write, Operation::Describe];
     kafka_acl::allow(kafka.port(), "relay", "outbox.dlq", &rights).unwrap();

@@ -20,7 +20,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage,
+    RootCertStore, SignatureScheme,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +35,95 @@ impl TlsError {
 
     fn setup(error: impl fmt::Display) -> TlsError {
         TlsError(format!("TLS cannot be set up: {error}"))
+    }
+}
+
+/// The reason why a handshake failed or the other side ended TLS, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct TlsFailure {
+    pub text: String,
+    pub cause: TlsCause,
+}
+
+/// The cause of a [`TlsFailure`], as far as it decides what mends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsCause {
+    /// No authority that is trusted has signed the server's certificate, or it is unfit otherwise.
+    Authority,
+    /// The server's certificate is for other names.
+    Name,
+    /// The server's certificate has expired, or is not valid yet.
+    Dates,
+    /// The server's certificate is of X.509 version 1: see [`NEW_CERTIFICATE`].
+    Version,
+    /// The server does not speak TLS on this port.
+    NoTls,
+    /// The server refuses the client's certificate, or demands one.
+    ClientCertificate,
+    /// The two sides agree on no version or cipher, or another error.
+    Handshake,
+}
+
+/// The mend of [`TlsCause::Version`].
+pub const NEW_CERTIFICATE: &str =
+    "make one with a subjectAltName: openssl x509 -req … -extfile FILE";
+
+impl TlsFailure {
+    pub fn of(error: &rustls::Error) -> TlsFailure {
+        use AlertDescription as Alert;
+        use rustls::Error;
+        let (text, cause) = match error {
+            Error::InvalidCertificate(refused) => {
+                let (text, cause) = certificate_refused(refused);
+                (format!("the server's certificate {text}"), cause)
+            }
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                ("the server does not speak TLS on this port".to_owned(), TlsCause::NoTls)
+            }
+            Error::AlertReceived(Alert::CertificateRequired) => {
+                let text = "the server demands a client certificate".to_owned();
+                (text, TlsCause::ClientCertificate)
+            }
+            Error::AlertReceived(
+                alert @ (Alert::UnknownCA
+                | Alert::BadCertificate
+                | Alert::CertificateUnknown
+                | Alert::CertificateExpired),
+            ) => {
+                let text = format!("the server refuses the client certificate ({alert:?})");
+                (text, TlsCause::ClientCertificate)
+            }
+            Error::AlertReceived(alert) => {
+                (format!("the server ended TLS: {alert:?}"), TlsCause::Handshake)
+            }
+            other => (format!("TLS failed: {other}"), TlsCause::Handshake),
+        };
+        TlsFailure { text, cause }
+    }
+}
+
+fn certificate_refused(refused: &CertificateError) -> (String, TlsCause) {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, Other, UnknownIssuer,
+    };
+    match refused {
+        UnknownIssuer => ("is signed by nobody that is trusted".to_owned(), TlsCause::Authority),
+        Expired | ExpiredContext { .. } => ("has expired".to_owned(), TlsCause::Dates),
+        NotValidYet | NotValidYetContext { .. } => ("is not valid yet".to_owned(), TlsCause::Dates),
+        NotValidForNameContext { expected, presented } if !presented.is_empty() => {
+            let text = format!("is for {}, not for {}", presented.join(", "), expected.to_str());
+            (text, TlsCause::Name)
+        }
+        NotValidForName | NotValidForNameContext { .. } => {
+            (format!("is refused: {refused}"), TlsCause::Name)
+        }
+        // The library of this error is not a dependency of ours.
+        Other(other) if format!("{other:?}").contains("UnsupportedCertVersion") => {
+            ("is X.509 version 1".to_owned(), TlsCause::Version)
+        }
+        refused => (format!("is refused: {refused}"), TlsCause::Authority),
     }
 }
 
@@ -215,3 +305,7 @@ impl ServerCertVerifier for RootsVerifier {
         self.chain.supported_verify_schemes()
     }
 }
+
+#[cfg(test)]
+#[path = "tls_tests.rs"]
+mod tests;

@@ -39,11 +39,22 @@ pub(super) fn open_checked(
     required: &Requirements,
     stop: &AtomicBool,
 ) -> Result<RdkafkaSink, Vec<Fault>> {
+    let (sink, faults) = open_answered(broker, required, stop)?;
+    if faults.is_empty() { Ok(sink) } else { Err(faults) }
+}
+
+/// Opens a sink, and fails unless the cluster answers. With the sink comes a fault for each required topic that
+/// cannot be used.
+fn open_answered(
+    broker: &KafkaBroker,
+    required: &Requirements,
+    stop: &AtomicBool,
+) -> Result<(RdkafkaSink, Vec<Fault>), Fault> {
     let (mut sink, settings) = (broker.open_sink()?, &broker.settings);
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
     let faults = unusable_topics(&mut sink, settings, required, stop)?;
-    if faults.is_empty() { Ok(sink) } else { Err(faults) }
+    Ok((sink, faults))
 }
 
 /// A fault for each required topic that cannot be used. Fails at the first one of which nothing is heard: the
@@ -88,8 +99,7 @@ fn unusable_topics(
 /// Whether `walrelay init` creates this required topic. A replay requires the topic of an event, to which a
 /// row has led.
 fn is_listed(topic: &str, settings: &KafkaSettings, required: &Requirements) -> bool {
-    let is_it = |name: &String| name == topic;
-    settings.topics.iter().any(is_it) || !required.from_rows.iter().any(is_it)
+    !required.is_replay || settings.topics.iter().any(|name| name == topic)
 }
 
 /// Whether this code says that no broker has answered.
@@ -132,12 +142,6 @@ fn unusable(sink: &mut RdkafkaSink, topic: &str) -> Option<Code> {
     sink.producer().client.metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
 }
 
-/// The requirements of the configuration alone. `walrelay init` creates each of their topics, also one that rows
-/// lead to.
-fn configured(required: &Requirements) -> Requirements {
-    Requirements { from_rows: Vec::new(), ..required.clone() }
-}
-
 /// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.
 pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Finding> {
     // A request for metadata must not create the topic.
@@ -145,11 +149,16 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
     settings.properties.remove("allow.auto.create.topics");
     let broker = KafkaBroker { settings, learned: Arc::clone(&broker.learned) };
     let settings = &broker.settings;
-    let mut sink = match open_checked(&broker, &configured(required), &AtomicBool::new(false)) {
-        Ok(sink) => sink,
-        Err(faults) => return faults.into_iter().map(Finding::fail).collect(),
+    let (mut sink, faults) = match open_answered(&broker, required, &AtomicBool::new(false)) {
+        Ok(opened) => opened,
+        Err(fault) => return vec![Finding::fail(fault)],
     };
     let (brokers, topics) = (&settings.brokers, required_topics(settings, required));
+    let listed: Vec<&str> = topics.iter().copied().collect();
+    let unwritable = unwritable_topics(&mut sink, settings, &listed);
+    if !faults.is_empty() {
+        return faults.into_iter().map(Finding::fail).chain(unwritable).collect();
+    }
     let mut found = vec![Finding::ok(
         "sink",
         match topics.first() {
@@ -171,14 +180,7 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
         let text = "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics";
         found.push(Finding::warn("sink", text));
     }
-    let listed: Vec<&str> = topics.iter().copied().collect();
-    for topic in sink.producer().client.unwritable(&listed, TOPIC_REQUEST_MS) {
-        let mend = fault::mend(Code::TopicAuthorizationFailed, &topic, &settings.tools(), true);
-        let text = format!(
-            "this login may not write topic {topic}: its events would become dead letters; {mend}"
-        );
-        found.push(Finding::warn("sink", text));
-    }
+    found.extend(unwritable);
     let mut existing: Vec<&str> = listed;
     for topic in of_rows.iter().take(TOPICS_OF_ROWS_MAX) {
         let Some(code) = unusable(&mut sink, topic) else {
@@ -206,6 +208,23 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
         found.push(Finding::warn("sink", text));
     }
     found
+}
+
+/// A warning for each of these topics that this login may describe and not write.
+fn unwritable_topics(
+    sink: &mut RdkafkaSink,
+    settings: &KafkaSettings,
+    topics: &[&str],
+) -> Vec<Finding> {
+    let warning = |topic: String| {
+        let mend = fault::mend(Code::TopicAuthorizationFailed, &topic, &settings.tools(), true);
+        let text = format!(
+            "this login may not write topic {topic}: its events would become dead letters; {mend}"
+        );
+        Finding::warn("sink", text)
+    };
+    let unwritable = sink.producer().client.unwritable(topics, TOPIC_REQUEST_MS);
+    unwritable.into_iter().map(warning).collect()
 }
 
 /// Whether the topics can be read, so that a new process knows what they hold.

@@ -1,22 +1,31 @@
 use rdkafka::mocking::MockCluster;
 
 use super::*;
+use walrelay_base::finding::faults;
 use walrelay_sink::broker::UNREACHABLE;
 
 #[test]
-fn init_creates_what_the_configuration_names_and_not_what_rows_lead_to() {
-    let both = ["configured", "orders"];
-    let settings =
-        KafkaSettings { topics: vec!["configured".to_owned()], ..KafkaSettings::default() };
-    let mut required = Requirements::default();
-    let listed = |required: &Requirements| both.map(|it| is_listed(it, &settings, required));
-    // GIVEN topics of routes
-    assert_eq!(listed(&required), [true, true]);
-    // GIVEN those of events that are replayed
-    required.from_rows = both.map(str::to_owned).to_vec();
-    assert_eq!(listed(&required), [true, false]);
-    // GIVEN topics of routes to which the rows that `check` reads lead as well
-    assert_eq!(listed(&configured(&required)), [true, true]);
+fn init_is_named_for_topics_that_it_creates_and_not_for_that_of_a_replay() {
+    // GIVEN a cluster without topics, and a configuration that lists one
+    let cluster = MockCluster::new(1).unwrap();
+    let (brokers, topics) = (cluster.bootstrap_servers(), vec!["listed".to_owned()]);
+    let settings = KafkaSettings { brokers, topics, ..KafkaSettings::default() };
+    let broker = KafkaBroker { settings, learned: Arc::default() };
+    let topics = vec!["orders".to_owned()];
+    let mends = |required: &Requirements| -> Vec<(bool, bool)> {
+        let found = inspect(&broker, required);
+        let of = |fault: &Fault| {
+            (fault.place.contains("orders"), fault.mend.starts_with("walrelay init"))
+        };
+        faults(&found).map(of).collect()
+    };
+    // WHEN the topic of a route is required, to which the rows that `check` reads lead as well
+    let from_rows = topics.clone();
+    let of_route = Requirements { topics, from_rows, ..Requirements::default() };
+    assert_eq!(mends(&of_route), [(false, true), (true, true)]);
+    // WHEN it is that of an event that is replayed
+    let of_replay = Requirements { is_replay: true, ..of_route };
+    assert_eq!(mends(&of_replay), [(false, true), (true, false)]);
 }
 
 #[test]

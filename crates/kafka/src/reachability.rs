@@ -85,6 +85,8 @@ fn reaching(error: &str, brokers: &str) -> String {
         "correct the host name in sink.kafka.brokers"
     } else if says(&["certificate verify failed", "certificate could not be verified"]) {
         "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"
+    } else if says(&["unsupported sasl mechanism"]) {
+        "correct sasl.mechanism in sink.kafka.properties: the broker names the mechanisms that it has"
     } else if says(&["handshake failed"]) {
         "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
     } else if says(&["authentication", "sasl"]) {

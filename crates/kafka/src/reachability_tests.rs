@@ -19,6 +19,10 @@ fn an_error_of_a_connection_leads_to_what_mends_it() {
             "correct sasl.mechanism",
         ),
         (
+            "sasl_ssl://kafka:9093/bootstrap: SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: PLAIN,SCRAM-SHA-512".into(),
+            "correct sasl.mechanism in",
+        ),
+        (
             "kafka:9092/1: Disconnected: verify that security.protocol is correctly configured, broker might require SASL authentication".into(),
             "correct sasl.mechanism",
         ),

@@ -109,6 +109,10 @@ impl TopicScan {
         })
     }
 
+    pub(super) fn brokers(&self) -> &str {
+        &self.brokers
+    }
+
     pub(super) fn consumer(&self) -> &BaseConsumer<ConnectionErrors> {
         &self.consumer
     }

@@ -103,7 +103,8 @@ impl PartitionSearch<'_, '_> {
                     return Err(Unreachable);
                 }
                 let limit = self.scope.limits.reached().map(str::to_owned);
-                format!("topic {topic}: {}", limit.unwrap_or_else(|| reason(&error, topic)))
+                let why = limit.unwrap_or_else(|| reason(&error, topic, self.scan.brokers()));
+                format!("topic {topic}: {why}")
             }
         };
         self.report.not_searched.push(why);

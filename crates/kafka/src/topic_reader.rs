@@ -21,7 +21,6 @@ use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, UNKNOWN_END, time}
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 use walrelay_base::event::Outbound;
-use walrelay_core::sink::kafka::fault::ANY_BROKER;
 use walrelay_sink::topic_reader::TopicReader;
 
 const GROUP: &str = "walrelay-topics";
@@ -84,7 +83,7 @@ pub(super) fn refusal(scan: &mut TopicScan, topic: &str, within: Duration) -> Op
         scan.assign(topic, [(0, Offset::End)].into_iter(), unknown_end)?;
         scan.read(deadline, &mut |_| false)
     };
-    probe().err().map(|error| reason(&error, topic))
+    probe().err().map(|error| reason(&error, topic, scan.brokers()))
 }
 
 impl EndReader {
@@ -192,7 +191,7 @@ impl TopicReader for EndReader {
             Ok((_, false)) => Err("it has too many records".to_owned()),
             // Then it holds nothing, and the sink says so with the first event.
             Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => Ok(true),
-            Err(error) => Err(reason(&error, topic)),
+            Err(error) => Err(reason(&error, topic, self.scan.brokers())),
         }
     }
 }
@@ -212,10 +211,10 @@ fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>
     })
 }
 
-pub(super) fn reason(error: &KafkaError, topic: &str) -> String {
+pub(super) fn reason(error: &KafkaError, topic: &str, brokers: &str) -> String {
     match error.rdkafka_error_code() {
         Some(Code::TopicAuthorizationFailed) => format!(
-            "this login has no right to; kafka-acls.sh --bootstrap-server {ANY_BROKER} --add --allow-principal User:… --operation Read --topic {topic}"
+            "this login has no right to; kafka-acls.sh --bootstrap-server {brokers} --add --allow-principal User:… --operation Read --topic {topic}"
         ),
         Some(Code::OperationTimedOut) => "its end was not reached in time".to_owned(),
         _ => error.to_string(),

@@ -55,6 +55,13 @@ fn a_topic_counts_as_missing_only_if_it_stays_unknown() {
 }
 
 #[test]
+fn the_command_that_gives_the_right_to_read_names_the_configured_brokers() {
+    let forbidden = KafkaError::MessageConsumption(Code::TopicAuthorizationFailed);
+    let told = reason(&forbidden, TOPIC, "a:1,b:2");
+    assert!(told.contains("kafka-acls.sh --bootstrap-server a:1,b:2 --add "), "{told}");
+}
+
+#[test]
 fn a_search_does_not_wait_for_a_leader() {
     let (cluster, settings) = cluster_with(TOPIC);
     cluster.partition_leader(TOPIC, 1, None).unwrap();

@@ -188,11 +188,15 @@ impl RabbitSettings {
         Ok(RabbitLogin::of(self.auth, uri.user, uri.password))
     }
 
+    /// The scheme of the URL.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_encrypted { "amqps" } else { "amqp" }
+    }
+
     /// The addresses and the virtual host, without the login.
     pub(super) fn place(&self) -> String {
-        let scheme = if self.is_encrypted { "amqps" } else { "amqp" };
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
-        format!("{scheme}://{}, virtual host {}", hosts.join(","), self.vhost)
+        format!("{}://{}, virtual host {}", self.scheme(), hosts.join(","), self.vhost)
     }
 
     /// The broker as faults name it.

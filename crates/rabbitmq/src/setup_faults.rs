@@ -207,7 +207,8 @@ impl<'a> SetupFaults<'a> {
                 Some(ACCESS_REFUSED) => (
                     "sink.not-permitted",
                     format!(
-                        "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL=amqp://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
+                        "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL={}://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
+                        self.0.scheme(),
                         self.0.address().grant("'.*' '.*' '.*'")
                     ),
                 ),

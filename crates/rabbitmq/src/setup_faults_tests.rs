@@ -48,6 +48,17 @@ fn no_right_is_offered_for_a_name_that_is_reserved() {
 }
 
 #[test]
+fn the_url_of_somebody_who_may_make_it_has_the_configured_scheme() {
+    for (is_encrypted, scheme) in [(true, "amqps"), (false, "amqp")] {
+        let settings = RabbitSettings { is_encrypted, ..RabbitSettings::default() };
+        let failed = SetupFaults(&settings).not_made("exchange x".to_owned());
+        let fault = failed(ConnectionLoss::refused(ACCESS_REFUSED, "ACCESS_REFUSED - access"));
+        let url = format!("WALRELAY_SINK__RABBITMQ__URL={scheme}://ADMIN:PASSWORD@");
+        assert!(fault.mend.contains(&url), "{fault}");
+    }
+}
+
+#[test]
 fn what_dead_letters_need_is_made_by_init_alone_which_makes_the_binding_too() {
     let settings = RabbitSettings::default();
     let faults = SetupFaults(&settings);

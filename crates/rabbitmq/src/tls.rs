@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -11,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::connection_loss::ConnectionLoss;
 use super::settings::RabbitTls;
-use walrelay_base::tls::{self, PemFile, RootsVerifier, TlsError};
+use walrelay_base::tls::{self, PemFile, RootsVerifier, TlsCause, TlsError, TlsFailure};
 
 /// Does the handshake as a client of `host`.
 pub(super) async fn connect(
@@ -53,56 +52,23 @@ pub(super) fn loss_of(error: &io::Error) -> ConnectionLoss {
 
 /// Describes an error of TLS or of its settings; `None` for any other.
 fn explain(error: &io::Error) -> Option<ConnectionLoss> {
-    use rustls::{AlertDescription as Alert, Error, InvalidMessage};
     let inner = error.get_ref()?;
-    let (text, code, mend) = if inner.is::<TlsError>() {
-        (error.to_string(), "sink.tls-settings", "correct that file in [sink.rabbitmq]")
-    } else {
-        match inner.downcast_ref()? {
-            Error::InvalidCertificate(refused) => {
-                let (text, mend) = certificate_refused(refused);
-                (format!("the server's certificate {text}"), "sink.tls-untrusted", mend)
-            }
-            Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-                ("the server does not speak TLS on this port".to_owned(), "sink.no-tls", NO_TLS)
-            }
-            Error::AlertReceived(Alert::CertificateRequired) => {
-                ("the server demands a client certificate".to_owned(), "sink.tls-refused", REFUSED)
-            }
-            Error::AlertReceived(
-                alert @ (Alert::UnknownCA
-                | Alert::BadCertificate
-                | Alert::CertificateUnknown
-                | Alert::CertificateExpired),
-            ) => {
-                let text = format!("the server refuses the client certificate ({alert:?})");
-                (text, "sink.tls-refused", REFUSED)
-            }
-            Error::AlertReceived(alert) => {
-                (format!("the server ended TLS: {alert:?}"), "sink.tls-refused", NO_AGREEMENT)
-            }
-            other => (format!("TLS failed: {other}"), "sink.tls-refused", NO_AGREEMENT),
-        }
+    if inner.is::<TlsError>() {
+        let mend = "correct that file in [sink.rabbitmq]";
+        let loss = ConnectionLoss::of(error.to_string());
+        return Some(loss.caused_by("sink.tls-settings", mend, true));
+    }
+    let TlsFailure { text, cause } = TlsFailure::of(inner.downcast_ref::<rustls::Error>()?);
+    let (code, mend) = match cause {
+        TlsCause::Authority => ("sink.tls-untrusted", WRONG_AUTHORITY),
+        TlsCause::Name => ("sink.tls-untrusted", WRONG_NAME),
+        TlsCause::Dates => ("sink.tls-untrusted", WRONG_TIME),
+        TlsCause::Version => ("sink.tls-untrusted", tls::NEW_CERTIFICATE),
+        TlsCause::NoTls => ("sink.no-tls", NO_TLS),
+        TlsCause::ClientCertificate => ("sink.tls-refused", REFUSED),
+        TlsCause::Handshake => ("sink.tls-refused", NO_AGREEMENT),
     };
     Some(ConnectionLoss::of(text).caused_by(code, mend, true))
-}
-
-fn certificate_refused(refused: &CertificateError) -> (String, &'static str) {
-    use CertificateError::{
-        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
-        NotValidYetContext, UnknownIssuer,
-    };
-    match refused {
-        UnknownIssuer => ("is signed by nobody that is trusted".to_owned(), WRONG_AUTHORITY),
-        Expired | ExpiredContext { .. } => ("has expired".to_owned(), WRONG_TIME),
-        NotValidYet | NotValidYetContext { .. } => ("is not valid yet".to_owned(), WRONG_TIME),
-        NotValidForNameContext { expected, presented } => {
-            let text = format!("is for {}, not for {}", presented.join(", "), expected.to_str());
-            (text, WRONG_NAME)
-        }
-        NotValidForName => (format!("is refused: {refused}"), WRONG_NAME),
-        refused => (format!("is refused: {refused}"), WRONG_AUTHORITY),
-    }
 }
 
 #[cfg(test)]

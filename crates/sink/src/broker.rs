@@ -196,9 +196,11 @@ pub struct StartupCheck<'a> {
 pub struct Requirements {
     /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.
     pub topics: Vec<String>,
-    /// Topics that rows lead to: those of rows that `check` samples, where a missing one is a warning and
-    /// does not keep the relay from starting; and that of an event that is replayed.
+    /// Topics to which the rows that `check` samples lead. A missing one is a warning and does not keep the
+    /// relay from starting.
     pub from_rows: Vec<String>,
+    /// The topic is that of an event that is replayed, to which a row has led; only a replay sets it.
+    pub is_replay: bool,
     /// Rows could not be read, so that `from_rows` may lack topics; only `check` sets it.
     pub rows_unread: bool,
     /// The dead-letter topic; none if nothing is ever written to it.

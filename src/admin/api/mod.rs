@@ -34,6 +34,7 @@ use crate::base::time::rfc3339;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, releasable_keys, release};
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
+use crate::dead_letter::replay_check::{UNFIT, check_replayable};
 use crate::dead_letter::view;
 use crate::find::FindRequest;
 
@@ -243,6 +244,7 @@ async fn begin_job(
 ) -> ApiResult {
     let request::JobRequest { filter, rate, expected, dry_run, any_destination, reason } =
         request::job(request).await?;
+    let destinations = (!any_destination).then(|| api.access.destinations.clone());
     if dry_run {
         // What comes after this answer was not seen by whoever asked.
         let (filter, until_unix_us) = filter.until_at_most(unix_now_us());
@@ -254,6 +256,12 @@ async fn begin_job(
             // An age would begin later in the request that acts on what was counted.
             if let Some(since_unix_us) = filter.since_unix_us() {
                 counted["since"] = rfc3339(since_unix_us).into();
+            }
+            if action == ReplayAction::Replay {
+                match check_replayable(topic, &filter, &index, destinations.as_ref()) {
+                    Err(fault) if fault.code == UNFIT => counted["unfit"] = fault.what.into(),
+                    checked => checked?,
+                }
             }
             Ok(counted)
         });
@@ -268,7 +276,6 @@ async fn begin_job(
             "dead letters: {name} requested over HTTP"
         );
     };
-    let destinations = (!any_destination).then(|| api.access.destinations.clone());
     let job = ReplayJob { action, filter, rate, expected, destinations, by: by.clone() };
     let job = api.jobs.begin(api.access.clone(), job, reason.clone(), write_audit_line)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))

@@ -184,7 +184,8 @@ fn read<T: DeserializeOwned>(
     others: &[&str],
 ) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|error| {
-        let mut what = error.to_string();
+        let number = "expected a whole number from 0 on";
+        let mut what = error.to_string().replace("expected usize", number);
         // The error lists the other names that are known here.
         if what.starts_with("unknown field ") {
             others.iter().for_each(|name| what += &format!(", `{name}`"));

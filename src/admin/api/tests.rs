@@ -237,6 +237,25 @@ fn a_replay_is_a_job_and_ends_with_its_outcome() {
 }
 
 #[test]
+fn a_dry_run_says_why_dead_letters_cannot_be_replayed() {
+    // GIVEN a dead letter with a value that is cut
+    let fixture = fixture();
+    fixture.write(1, false);
+    let tried = |action: &str| {
+        fixture.post(&format!("/api/dlq/{action}"), r#"{"all":true,"dry_run":true}"#).1
+    };
+    assert_eq!(tried("replay").get("unfit"), None);
+    let mut sink = fixture.broker.open(None).unwrap();
+    write(&mut *sink, Spec { value: "more than sixteen bytes", ..Spec::default() });
+    sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
+    // THEN a replay is told of it, and a discard is not
+    let told = tried("replay");
+    let unfit = "1 dead letter cannot be replayed: the value of 1 is cut";
+    assert_eq!((&told["matched"], told["unfit"].as_str()), (&Value::from(2), Some(unfit)));
+    assert_eq!(tried("discard").get("unfit"), None);
+}
+
+#[test]
 fn a_job_acts_on_what_was_counted_and_on_nothing_else() {
     let fixture = fixture();
     fixture.write(3, false);
@@ -409,6 +428,11 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
         ("release", "{}", "neither a key nor \"all\": true was given"),
         ("release", r#"{"all":true,"key":"k0"}"#, "\"all\": true and a key contradict each other"),
         ("discard", r#"{"id":7}"#, "id: expected a text or an array of texts"),
+        (
+            "discard",
+            r#"{"all":true,"expected":-1}"#,
+            "invalid value: integer `-1`, expected a whole number from 0 on",
+        ),
     ] {
         let (code, answer) = fixture.post(&format!("/api/dlq/{action}"), body);
         assert_eq!((code, answer["what"].as_str()), (400, Some(what)), "{body}");

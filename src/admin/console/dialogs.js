@@ -157,11 +157,11 @@ export function askAction(action, what, about, run) {
     say(outcome, "Counting…");
     [counted, go.disabled, problem.hidden] = [undefined, true, true];
     try {
-      const { matched, keys, since, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
+      const { matched, keys, since, until, unfit } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
       // A time that is an age is that of the count.
       if (!keys) counted = { ...(since && { since }), until, expected: matched };
       go.disabled = false;
-      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.`);
+      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.${unfit ? ` ${unfit}.` : ""}`);
     } catch (error) {
       say(outcome, "");
       fail(error);

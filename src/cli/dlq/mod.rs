@@ -269,6 +269,10 @@ fn carry_out(
         let records = counted(records as usize, "record");
         print_note(&format!("no dead letter matches {}; {records} read", job.filter));
     }
+    // A dead letter that is passed over, or gone, is a fault.
+    if fault.is_none() && done < matched {
+        print_note("the others were resolved by somebody else meanwhile");
+    }
     let wanted = args.filter.ids().len();
     if matched > 0 && matched < wanted {
         print_note(&format!("{wanted} ids were given: the other events have no such dead letter"));

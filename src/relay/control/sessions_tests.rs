@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::tls::{TlsCause, TlsFailure};
 use crate::source::settings::LoginFiles;
 
 #[test]
@@ -19,8 +20,8 @@ fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
 #[test]
 fn what_was_accepted_before_is_waited_for_while_its_files_are_replaced() {
     let error = |cause| ConnectError::new("db:5432", cause);
-    let untrusted = error(ConnectCause::Untrusted("expired".to_owned()));
-    let handshake = error(ConnectCause::Tls("alert".to_owned()));
+    let of_tls = |cause| error(ConnectCause::Tls(TlsFailure { text: String::new(), cause }));
+    let (untrusted, handshake) = (of_tls(TlsCause::Authority), of_tls(TlsCause::Handshake));
     let (refused, unsupported) = (error(ConnectCause::NoPassword), error(ConnectCause::NoTls));
     let fixed = ConnInfo::default();
     let passfile = LoginFiles { passfile: Some("/pgpass".into()), ..LoginFiles::default() };

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use walrelay_postgres::testing;
 
 use super::*;
+use crate::base::tls::{TlsCause, TlsFailure};
 use crate::source::connect::ConnectCause;
 use crate::source::settings::ConnInfo;
 
@@ -38,11 +39,10 @@ async fn a_login_or_certificate_that_is_refused_now_says_nothing_about_the_strea
     let look = looks.look(&own).await;
     assert!(matches!(look, Ok((Activity::Unasked, _))), "{look:?}");
     // AND the same where the certificate is refused, but not where nobody answers
-    for (cause, says_nothing) in [
-        (ConnectCause::Untrusted("expired".into()), true),
-        (ConnectCause::Tls("alert".into()), true),
-        (ConnectCause::Io("refused".into()), false),
-    ] {
+    let expired = TlsFailure { text: "expired".into(), cause: TlsCause::Dates };
+    for (cause, says_nothing) in
+        [(ConnectCause::Tls(expired), true), (ConnectCause::Io("refused".into()), false)]
+    {
         assert_eq!(is_only_for_new(&ConnectError::new("db", cause)), says_nothing);
     }
 }

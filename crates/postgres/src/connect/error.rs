@@ -17,7 +17,7 @@ use walrelay_core::source::server::{ConnectErrorKind, ServerError};
 use crate::login_files::LoginUnread;
 use crate::require_auth::RefusedAuth;
 use crate::settings::TargetSessionAttrs;
-use walrelay_base::tls::TlsError;
+use walrelay_base::tls::{TlsError, TlsFailure};
 
 /// The error with which a statement was refused.
 pub(crate) fn server_error(error: &DbError) -> ServerError {
@@ -51,12 +51,8 @@ pub enum ConnectCause {
     Timeout(Duration),
     #[error(transparent)]
     TlsSettings(#[from] TlsError),
-    /// The server's certificate cannot be verified.
-    #[error("TLS: {0}")]
-    Untrusted(String),
-    /// The handshake failed for another reason.
-    #[error("TLS: {0}")]
-    Tls(String),
+    #[error(transparent)]
+    Tls(TlsFailure),
     #[error("the server does not support TLS, but sslmode demands it")]
     NoTls,
     #[error("the server asks for a password, and none was given")]
@@ -116,7 +112,6 @@ impl ConnectError {
             | ConnectCause::LoginUnread(_)
             | ConnectCause::WrongRole(_) => Retry,
             ConnectCause::TlsSettings(_)
-            | ConnectCause::Untrusted(_)
             | ConnectCause::Tls(_)
             | ConnectCause::NoTls
             | ConnectCause::NoPassword
@@ -147,11 +142,7 @@ impl ConnectError {
 
     /// TLS fails: its files do not fit each other or the server, or the two sides agree on nothing.
     pub fn is_of_tls(&self) -> bool {
-        let cause = &self.cause;
-        matches!(
-            cause,
-            ConnectCause::TlsSettings(_) | ConnectCause::Untrusted(_) | ConnectCause::Tls(_)
-        )
+        matches!(self.cause, ConnectCause::TlsSettings(_) | ConnectCause::Tls(_))
     }
 
     /// A server that answered has the wrong role; a promotion may change that.
@@ -182,7 +173,7 @@ impl ConnectCause {
     /// True when `sslmode=prefer` tries again without TLS, as libpq does.
     pub(super) fn may_pass_without_tls(&self) -> bool {
         match self {
-            ConnectCause::Tls(_) | ConnectCause::Untrusted(_) => true,
+            ConnectCause::Tls(_) => true,
             ConnectCause::Server(error) => error.sqlstate == "28000",
             _ => false,
         }
@@ -217,10 +208,7 @@ impl From<&io::Error> for ConnectCause {
             return ConnectCause::Refused(*refused);
         }
         match inner.downcast_ref::<rustls::Error>() {
-            Some(tls @ rustls::Error::InvalidCertificate(_)) => {
-                ConnectCause::Untrusted(tls.to_string())
-            }
-            Some(tls) => ConnectCause::Tls(tls.to_string()),
+            Some(error) => ConnectCause::Tls(TlsFailure::of(error)),
             None => ConnectCause::Io(error.to_string()),
         }
     }

@@ -1,6 +1,7 @@
 //! A failed connection as a fault with its mending hint.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::error::{ConnectCause, ConnectError};
 use super::{ConnectErrorKind, ServerError};
@@ -10,8 +11,9 @@ use crate::faults::{
 };
 use crate::quote::{quote_ident, quote_literal};
 use crate::require_auth::RefusedAuth;
-use crate::settings::ConnInfo;
+use crate::settings::{ConnInfo, SslMode};
 use walrelay_base::error::{Exit, Fault};
+use walrelay_base::tls::{NEW_CERTIFICATE, TlsCause};
 
 impl ConnectError {
     /// `slot` and `publication` are those of the configuration.
@@ -43,12 +45,7 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
         ConnectCause::TlsSettings(_) => {
             ("source.tls-settings", "correct the file or its path in source.url".into())
         }
-        ConnectCause::Tls(_) => (
-            "source.tls",
-            "check ssl_cert_file and ssl_min_protocol_version of the server; a server that asks for a \
-             client certificate needs sslcert and sslkey in source.url"
-                .into(),
-        ),
+        ConnectCause::Tls(failure) => tls(failure.cause, info),
         ConnectCause::NoTls => (
             "source.no-tls",
             "the server has no TLS: install its certificate and key first (ssl_cert_file, ssl_key_file), then ALTER SYSTEM SET \
@@ -62,7 +59,10 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
         ),
         ConnectCause::Login(why) if why.contains("iteration") => (
             "source.login",
-            "SET scram_iterations = 4096; then set the password of the role again: ALTER ROLE … PASSWORD '…';".into(),
+            format!(
+                "set the password of the role again, in psql: SET scram_iterations = 4096; then: {}",
+                set_password(info)
+            ),
         ),
         ConnectCause::Login(_) => (
             "source.login",
@@ -89,7 +89,6 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
             let check = "check the network, or raise connect_timeout in source.url";
             ("source.timeout", format!("{check}: {}", pg_isready(at)))
         }
-        ConnectCause::Untrusted(_) => ("source.tls-untrusted", untrusted(info)),
         ConnectCause::NoPassword => ("source.no-password", give_password(info)),
         ConnectCause::Refused(refused) => refused_auth(*refused),
         ConnectCause::WrongRole(wanted) => (
@@ -168,7 +167,9 @@ fn login(error: &ServerError, at: &str, info: &ConnInfo) -> (&'static str, Strin
              ignore_startup_parameters = search_path, before 1.20 options)"
                 .into(),
         ),
-        "42704" => ("source.refused", "correct options in source.url (or PGOPTIONS)".into()),
+        "42704" | "42601" | "22023" => {
+            ("source.refused", "correct options in source.url (or PGOPTIONS)".into())
+        }
         "28P01" => ("source.password", wrong_password(info)),
         "28000" if lacks_certificate(error, at, info) => (
             "source.login",
@@ -237,10 +238,12 @@ fn wrong_password(info: &ConnInfo) -> String {
         (None, true) => "the password came from the passfile (PGPASSFILE or ~/.pgpass)",
         (None, false) => "no password was given",
     };
-    format!(
-        "{origin}; correct it there, or set it in Postgres: ALTER ROLE {} PASSWORD '…';",
-        quote_ident(&info.user)
-    )
+    format!("{origin}; correct it there, or set it in psql: {}", set_password(info))
+}
+
+/// A command of psql, because the log of the server may have the text of an ALTER ROLE.
+fn set_password(info: &ConnInfo) -> String {
+    format!("\\password {}", quote_ident(&info.user))
 }
 
 /// `of` is a role or a database.
@@ -253,17 +256,28 @@ fn raise_limit(of: &str) -> String {
 
 fn pg_hba(error: &ServerError, at: &str, info: &ConnInfo) -> String {
     let line = hba_line(error, at, info);
+    let without_tls = info.sslmode == SslMode::Disable && !at.starts_with('/');
+    let or = if without_tls {
+        "if pg_hba.conf has a hostssl line for this role, write sslmode=verify-full in source.url instead of sslmode=disable; or "
+    } else {
+        ""
+    };
     format!(
-        "add to pg_hba.conf, above a line that rejects the connection, then SELECT pg_catalog.pg_reload_conf();\n{line}"
+        "{or}add to pg_hba.conf, above a line that rejects the connection, then SELECT pg_catalog.pg_reload_conf();\n{line}"
     )
 }
 
 /// The server does not say which method of pg_hba.conf has failed, except in a text that may be translated.
 fn other_method(error: &ServerError, at: &str, info: &ConnInfo) -> String {
     let line = hba_line(error, at, info);
+    let present = if at.starts_with('/') || info.sslcert.is_none() {
+        "with peer or ident, run the command as the operating-system user of the role"
+    } else {
+        "with cert, the common name of sslcert must be the role, or a map of pg_ident.conf must allow it"
+    };
     format!(
-        "with peer or ident, run the command as the operating-system user of the role; or let pg_hba.conf use another \
-         method for it, in a line above the present one, then SELECT pg_catalog.pg_reload_conf();\n{line}"
+        "{present}; or let pg_hba.conf use another method for it, in a line above the present one, \
+         then SELECT pg_catalog.pg_reload_conf();\n{line}"
     )
 }
 
@@ -279,7 +293,10 @@ fn hba_line(error: &ServerError, at: &str, info: &ConnInfo) -> String {
         Some(IpAddr::V4(v4)) => format!("{v4}/32"),
         None => "CLIENT_ADDRESS/32".to_owned(),
     };
-    let kind = if error.message.contains("SSL encryption") { "hostssl" } else { "host" };
+    // With prefer, only the server says whether the connection has TLS.
+    let has_tls = !matches!(info.sslmode, SslMode::Disable | SslMode::Prefer)
+        || error.message.contains("SSL encryption");
+    let kind = if has_tls { "hostssl" } else { "host" };
     format!("{kind} {database} {role} {address} scram-sha-256")
 }
 
@@ -315,13 +332,41 @@ fn refused_auth(refused: RefusedAuth) -> (&'static str, String) {
     ("source.password-in-clear", mend)
 }
 
-fn untrusted(info: &ConnInfo) -> String {
-    let root = match &info.sslrootcert {
+/// Code and hint for a failure of TLS.
+fn tls(cause: TlsCause, info: &ConnInfo) -> (&'static str, String) {
+    const LOOK: &str = "openssl s_client -starttls postgres -connect HOST:PORT";
+    let untrusted = "source.tls-untrusted";
+    match cause {
+        TlsCause::Authority => (untrusted, format!("{}: {LOOK}", name_authority(info))),
+        TlsCause::Name => (
+            untrusted,
+            format!(
+                "write a name of the certificate as the host in source.url, or make a certificate whose subjectAltName \
+                 names the host (a common name does not count): {LOOK}"
+            ),
+        ),
+        TlsCause::Dates => (
+            untrusted,
+            "renew the server's certificate, or correct this machine's clock".to_owned(),
+        ),
+        TlsCause::Version => (untrusted, NEW_CERTIFICATE.to_owned()),
+        TlsCause::ClientCertificate if info.sslcert.is_some() => (
+            "source.tls",
+            "the server refuses sslcert: it must not have expired, and ssl_ca_file of the server must hold the CA that signed it"
+                .to_owned(),
+        ),
+        TlsCause::ClientCertificate | TlsCause::NoTls | TlsCause::Handshake => (
+            "source.tls",
+            "check ssl_cert_file and ssl_min_protocol_version of the server; a server that asks for a \
+             client certificate needs sslcert and sslkey in source.url"
+                .to_owned(),
+        ),
+    }
+}
+
+fn name_authority(info: &ConnInfo) -> String {
+    match info.sslrootcert.as_deref().filter(|path| *path != Path::new("system")) {
         Some(path) => format!("sslrootcert={} must hold the CA that signed it", path.display()),
-        None => "sslrootcert must name the CA that signed it".to_owned(),
-    };
-    format!(
-        "{root}; with verify-full its subjectAltName must name the host (a common name does not count): \
-         openssl s_client -starttls postgres -connect HOST:PORT"
-    )
+        None => "the authorities of the system do not include the CA that signed it: write sslrootcert=FILE in source.url".to_owned(),
+    }
 }

@@ -4,6 +4,7 @@ use super::super::conninfo;
 use super::super::settings::TargetSessionAttrs;
 use super::*;
 use walrelay_base::error::Exit;
+use walrelay_base::tls::{TlsCause, TlsFailure};
 
 fn info() -> ConnInfo {
     conninfo::parse("postgres://me:canary@db:5433/app", &|_| None).unwrap()
@@ -85,7 +86,8 @@ fn every_sqlstate_has_its_kind() {
     let refused = at("h", ConnectCause::Io(why()));
     assert_eq!(refused.kind(), ConnectErrorKind::Retry);
     assert_eq!(at("h", ConnectCause::Resolve(why())).kind(), ConnectErrorKind::Retry);
-    assert_eq!(at("h", ConnectCause::Untrusted(why())).kind(), ConnectErrorKind::Fatal);
+    let expired = TlsFailure { text: why(), cause: TlsCause::Dates };
+    assert_eq!(at("h", ConnectCause::Tls(expired)).kind(), ConnectErrorKind::Fatal);
     let all = |each| at("", ConnectCause::All(each));
     let both = |last| all(vec![refused.clone(), refusal(last, "", "")]);
     // localhost is two addresses; that one refuses must not hide that the other shuts down.
@@ -128,7 +130,8 @@ fn a_refused_login_says_what_mends_it() {
         r#"no pg_hba.conf entry for host "10.1.2.3", user "me", database "app", no encryption"#;
     let line = "\nhost \"app\" \"me\" 10.1.2.3/32 scram-sha-256";
     let wrong = refusal("28P01", "auth_failed", "x");
-    source(wrong, "source.password", "source.url or PGPASSWORD");
+    source(wrong.clone(), "source.password", "source.url or PGPASSWORD");
+    source(wrong, "source.password", "in psql: \\password \"me\"");
     let above = "above a line that rejects the connection";
     source(refusal("28000", "ClientAuthentication", hba), "source.pg-hba", line);
     source(refusal("28000", "ClientAuthentication", hba), "source.pg-hba", above);
@@ -166,11 +169,61 @@ fn a_refused_login_says_what_mends_it() {
 }
 
 #[test]
+fn the_advice_on_pg_hba_keeps_tls() {
+    let mend = |error: &ConnectError, parameters: &str| {
+        let url = format!("postgres://me@db:5433/app?{parameters}");
+        let info = conninfo::parse(&url, &|_| None).unwrap();
+        error.fault(&info, "sl", "pb").mend
+    };
+    let no_line = refusal("28000", "ClientAuthentication", "no entry for \"x\"");
+    let told = mend(&no_line, "sslmode=disable");
+    assert!(told.contains("has a hostssl line for this role, write sslmode=verify-full"), "{told}");
+    assert!(told.contains("\nhost \"app\""), "{told}");
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let told = mend(&no_line, &format!("sslmode={mode}"));
+        assert!(told.starts_with("add to pg_hba.conf") && told.contains("\nhostssl \""), "{told}");
+    }
+    // WHEN the client has a certificate THEN the method may be cert
+    let of_method = refusal("28000", "auth_failed", "x");
+    let told = mend(&of_method, "sslmode=verify-full&sslcert=/c.crt&sslkey=/c.key");
+    assert!(told.starts_with("with cert, the common name of sslcert must be the role"), "{told}");
+}
+
+#[test]
+fn a_failure_of_tls_says_which_side_is_to_be_mended() {
+    let mend = |cause, parameters: &str| {
+        let url = format!("postgres://me@db:5433/app?sslmode=verify-full{parameters}");
+        let info = conninfo::parse(&url, &|_| None).unwrap();
+        let failure = TlsFailure { text: "why".to_owned(), cause };
+        let fault = at("db:5433", ConnectCause::Tls(failure)).fault(&info, "sl", "pb");
+        (fault.code, fault.mend)
+    };
+    for (cause, parameters, code, words) in [
+        (TlsCause::Authority, "&sslrootcert=/ca", "source.tls-untrusted", "sslrootcert=/ca must"),
+        (TlsCause::Authority, "&sslrootcert=system", "source.tls-untrusted", "sslrootcert=FILE"),
+        (TlsCause::Authority, "", "source.tls-untrusted", "sslrootcert=FILE"),
+        (TlsCause::Name, "", "source.tls-untrusted", "subjectAltName"),
+        (TlsCause::Dates, "", "source.tls-untrusted", "renew the server's certificate"),
+        (TlsCause::Version, "", "source.tls-untrusted", "-extfile"),
+        (TlsCause::ClientCertificate, "&sslcert=/c&sslkey=/k", "source.tls", "ssl_ca_file"),
+        (TlsCause::ClientCertificate, "", "source.tls", "needs sslcert and sslkey"),
+        (TlsCause::Handshake, "", "source.tls", "ssl_min_protocol_version"),
+    ] {
+        let (found, told) = mend(cause, parameters);
+        assert_eq!(found, code, "{told}");
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
 fn a_refused_slot_says_what_mends_it() {
     let missing = refusal("42704", "ReplicationSlotAcquire", "x");
     told(&missing, Exit::Slot, "slot.missing", "walrelay slot create");
     let option = refusal("42704", "find_option", "unrecognized configuration parameter");
     told(&option, Exit::Source, "source.refused", "PGOPTIONS");
+    for sqlstate in ["42601", "22023"] {
+        told(&refusal(sqlstate, "", "x"), Exit::Source, "source.refused", "PGOPTIONS");
+    }
     let iterations = at("db:5433", ConnectCause::Login("SCRAM iteration count exceeds".to_owned()));
     told(&iterations, Exit::Source, "source.login", "scram_iterations");
     let unpublished = refusal("42704", "get_publication_oid", "x");

@@ -136,9 +136,9 @@ value
 {{- define "walrelay.validate" -}}
 {{- $where := "would stand in a ConfigMap. Put it into a Secret, name that in existingSecrets, and write { file: /run/secrets/walrelay/KEY } here." -}}
 {{- $rabbitmq := default dict .sink.rabbitmq -}}
-{{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url -}}
+{{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url "tracing.endpoint" (default dict .tracing).endpoint -}}
 {{- range $key, $value := $urls -}}
-{{- if and (kindIs "string" $value) (regexMatch "://[^@]*:[^@]+@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
+{{- if and (kindIs "string" $value) (regexMatch "://[^@/]*:[^@/]+@|://[^@?]*:[^@?]+@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
 {{- fail (printf "config.%s: the password in it %s" $key $where) -}}
 {{- end -}}
 {{- end -}}
@@ -153,7 +153,7 @@ value
 {{- if kindIs "string" (default dict .tracing).headers -}}
 {{- fail (printf "config.tracing.headers %s" $where) -}}
 {{- end -}}
-{{- if regexMatch "^(127\\.|\\[::1\\])" .admin.listen -}}
+{{- if regexMatch "^(127\\.|\\[::1\\]|localhost:)" .admin.listen -}}
 {{- fail (printf "config.admin.listen is %s: neither probes nor Prometheus reach it in a pod. Set 0.0.0.0:9464." .admin.listen) -}}
 {{- end -}}
 {{- end -}}

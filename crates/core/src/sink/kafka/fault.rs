@@ -12,7 +12,7 @@ const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.ty
 const CLIENT_LIMIT: &str = "the record is larger than \"message.max.bytes\" of the client (sink.kafka.properties; 1,000,000 bytes by default), and no broker has seen it";
 
 /// The brokers in a command, where the configured ones are not at hand.
-pub const ANY_BROKER: &str = "HOST:PORT";
+const ANY_BROKER: &str = "HOST:PORT";
 
 /// A topic that takes records of this size takes every dead letter, cut to fit if need be.
 pub const LETTER_BYTES_MIN: usize = 4_300;

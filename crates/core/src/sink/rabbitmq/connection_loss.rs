@@ -62,12 +62,12 @@ impl AmqpAddress {
     fn login_mend(&self) -> String {
         match self.user.as_deref().map(quoted) {
             Some(user) => format!(
-                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user} …; if there is no \
-                 such user: rabbitmqctl add_user {user} …; {}",
+                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user}; if there is no \
+                 such user: rabbitmqctl add_user {user}; {}",
                 self.grant_rights()
             ),
             None => {
-                "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
+                "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate; ssl_options.verify = verify_peer in rabbitmq.conf (docs/rabbitmq.md)"
                     .to_owned()
             }
         }

@@ -91,6 +91,11 @@ fn a_login_that_is_refused_is_given_the_rights_of_a_relay_and_no_others() {
     for command in ["rabbitmqctl change_password 'u'", "rabbitmqctl add_user 'u'", &grant] {
         assert!(login.contains(command), "{command} is not in {login}");
     }
+    // GIVEN a login by certificate
+    let login = refused.unreachable(&AmqpAddress::default()).mend;
+    for part in ["rabbitmqctl clear_password NAME", "ssl_options.verify = verify_peer"] {
+        assert!(login.contains(part), "{part} is not in {login}");
+    }
     let missing = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
     for mend in [missing.unreachable(&address).mend, address.permit()] {
         assert!(mend.contains(&grant) && !mend.contains("'.*'"), "{mend}");
@@ -109,7 +114,7 @@ fn a_command_holds_each_name_as_one_word_that_the_shell_leaves_alone() {
     assert!(permit.contains("list_topic_permissions -p 'v$(id)',") && permit.ends_with(topics));
     let refused = |code, text| ConnectionLoss::refused(code, text).unreachable(&address).mend;
     let login = refused(ACCESS_REFUSED, "ACCESS_REFUSED - Login was refused");
-    assert!(login.contains(r"change_password 'it'\''s`id`' …"), "{login}");
+    assert!(login.contains(r"change_password 'it'\''s`id`'; "), "{login}");
     let missing = refused(NOT_ALLOWED, "NOT_ALLOWED - vhost not found");
     assert!(missing.starts_with("rabbitmqctl add_vhost 'v$(id)'; "), "{missing}");
 }

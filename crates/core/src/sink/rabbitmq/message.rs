@@ -294,9 +294,9 @@ impl AmqpMessage {
     pub fn nacked(&self, address: &AmqpAddress) -> Failure {
         let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
         let mend = format!(
-            "rabbitmqctl list_queues -p {} name messages arguments policy, for those bound to {}: consume from the full one, or raise its max-length",
-            quoted(&address.vhost),
-            quoted(self.exchange())
+            "consume from the full queue of those bound to {}, or raise its max-length; to see which it is: rabbitmqctl list_queues -p {} name messages arguments policy",
+            quoted(self.exchange()),
+            quoted(&address.vhost)
         );
         self.failure(Disposition::Transient, fault::NACK, reason, mend)
     }

@@ -310,4 +310,8 @@ fn the_commands_hold_what_a_row_names_as_words_that_the_shell_leaves_alone() {
     ] {
         assert!(mend.contains(r"'it'\''s$HOME'") && mend.contains(" 'v' "), "{mend}");
     }
+    // THEN nothing that is no part of the command follows it
+    let nacked = message.nacked(&address).mend;
+    let command = ": rabbitmqctl list_queues -p 'v' name messages arguments policy";
+    assert!(nacked.ends_with(command), "{nacked}");
 }
