@@ -231,9 +231,11 @@ impl Stops {
         // A relay that lives has been judged, and the WAL has come farther since; a standby knows the last
         // timeline only from its checkpoints.
         let last = self.kept.last_place().filter(|_| !is_active && !server.standby);
-        if let Some(fault) =
-            last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn))
-        {
+        let slot = facts.slot.as_ref().map(|slot| slot.confirmed_flush);
+        let slot = slot.filter(|at| !at.is_zero()).unwrap_or(server.current_lsn);
+        let judged =
+            last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn, slot));
+        if let Some(fault) = judged {
             return Some(Finding::fail(fault));
         }
         let found = fingerprint(facts);

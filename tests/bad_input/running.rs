@@ -69,6 +69,7 @@ fn a_column_that_events_can_do_without_ends_no_relay_that_runs_and_none_starts_w
     // WHEN the column is dropped, and the relay has to connect again
     scene.sql("ALTER TABLE outbox DROP COLUMN trace");
     scene.end_walsender();
+    relay.wait_to_say("outbox.column-gone");
     scene.insert("2", "{}");
     scene.wait_confirmed(&mut relay);
     relay.stop();

@@ -18,7 +18,7 @@ use walrelay_core::relay::session_findings::SessionFindings;
 
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
-use crate::base::finding::faults;
+use crate::base::finding::{Finding, faults};
 use crate::base::log::FINDINGS;
 use crate::base::lsn::Lsn;
 use crate::base::random;
@@ -361,7 +361,8 @@ impl SessionOpener<'_> {
         })
     }
 
-    /// A table may lose a column that events can do without while a relay runs: only a start refuses that.
+    /// A table may lose a column that events can do without while a relay runs: only a start refuses that,
+    /// and a running relay warns of it.
     fn pass_over_optional_columns(&self, report: &mut SourceReport) {
         if self.grace_until.is_some() {
             return;
@@ -369,7 +370,7 @@ impl SessionOpener<'_> {
         let tables = report.facts.published.tables.iter().zip(&self.settings.outboxes);
         let absent: Vec<Fault> =
             tables.flat_map(|(table, outbox)| tables::absent_named(table, outbox)).collect();
-        report.findings.retain(|it| !it.fault.as_ref().is_some_and(|it| absent.contains(it)));
+        pass_over(&mut report.findings, &absent);
     }
 
     /// Logs the warnings of a preflight that are new, and returns its first fault.
@@ -405,6 +406,16 @@ impl SessionOpener<'_> {
         let confirmed = facts.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.confirmed_flush);
         let doubt = |decoded| publication_age::in_doubt(settings, facts, decoded);
         self.findings.compare(look, is_sound, confirmed, doubt)
+    }
+}
+
+/// Makes warnings of those findings that are these faults.
+fn pass_over(findings: &mut [Finding], faults: &[Fault]) {
+    for finding in findings {
+        if let Some(fault) = finding.fault.take_if(|fault| faults.contains(fault)) {
+            let text = format!("{}: events are published without it", fault.what);
+            *finding = Finding::warn("outbox.column-gone", text);
+        }
     }
 }
 

@@ -18,6 +18,22 @@ fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
 }
 
 #[test]
+fn a_column_that_events_can_do_without_is_a_warning_and_other_faults_stay() {
+    let fault = |column: &str| {
+        let what = format!("public.outbox has no column {column}");
+        Fault::new(Exit::Source, "table.column-missing", what, "source.outbox", "add it")
+    };
+    // GIVEN a table without a column that is needed, and without one that is not
+    let (needed, optional) = (Finding::fail(fault("payload")), fault("trace"));
+    let mut findings = vec![needed.clone(), Finding::fail(optional.clone())];
+    // WHEN the relay runs already
+    pass_over(&mut findings, &[optional]);
+    // THEN only the first ends it
+    let text = "public.outbox has no column trace: events are published without it";
+    assert_eq!(findings, [needed, Finding::warn("outbox.column-gone", text)]);
+}
+
+#[test]
 fn what_was_accepted_before_is_waited_for_while_its_files_are_replaced() {
     let error = |cause| ConnectError::new("db:5432", cause);
     let of_tls = |cause| error(ConnectCause::Tls(TlsFailure { text: String::new(), cause }));

@@ -8,7 +8,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, Per
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, IFlags, accessat, ioctl_getflags, ioctl_setflags, statvfs};
+use rustix::fs::{
+    Access, AtFlags, CWD, FallocateFlags, IFlags, accessat, fallocate, ioctl_getflags,
+    ioctl_setflags, statvfs,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -24,6 +27,8 @@ use crate::base::path::folder;
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The file never has more bytes than this.
+const ROOM: u64 = 9_000_000;
 /// The consequence of a relay without the file; of one that polls only the first half.
 const WITHOUT: &str = "no state file: an event that kills the process is not recognised, and after a crash a relay of a slot publishes again what the broker confirmed last; delivery.state_file names one";
 
@@ -167,17 +172,28 @@ fn create(path: &Path) -> std::io::Result<File> {
     if file.metadata()?.mode() & 0o022 != 0 {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
-    if found == 0
-        && let Ok(flags) = ioctl_getflags(&file)
-    {
-        // On btrfs a full file system would end the process (SIGBUS) when a page is copied to be written.
-        ioctl_setflags(&file, flags | IFlags::NOCOW).ok();
+    if found == 0 {
+        if let Ok(flags) = ioctl_getflags(&file) {
+            // On btrfs a full file system would end the process (SIGBUS) when a page is copied to be written.
+            ioctl_setflags(&file, flags | IFlags::NOCOW).ok();
+        }
+        check_room(folder(path), ROOM)?;
+        reserve(&file)?;
     }
     if let Some(missing) = BYTES.checked_sub(found as usize) {
         // Written, not only extended: so a full file system is reported here and not as SIGBUS.
         file.write_all_at(&vec![0; missing], found)?;
     }
     Ok(file)
+}
+
+/// Reserves the room of a new file, where the file system can: on one that is full, a block that is
+/// missing in the mapped page ends the process (SIGBUS), and a stop could not be written.
+fn reserve(file: &File) -> std::io::Result<()> {
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, ROOM) {
+        Err(full @ (Errno::NOSPC | Errno::DQUOT)) => Err(full.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the file as it is.
@@ -192,9 +208,13 @@ fn check(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let (folder, may) = (folder(path), Access::WRITE_OK | Access::EXEC_OK);
             accessat(CWD, folder, may, AtFlags::EACCESS)?;
-            check_room(folder, BYTES as u64)
+            check_room(folder, ROOM)
         }
-        looked => looked.map(drop),
+        looked => match looked?.metadata()?.len() {
+            // A start on a full file system has left it empty.
+            0 => check_room(folder(path), ROOM),
+            _ => Ok(()),
+        },
     }
 }
 

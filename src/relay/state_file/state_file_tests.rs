@@ -156,6 +156,32 @@ fn a_full_file_system_is_a_fault_that_may_pass() {
     assert_eq!(fault.exit, Exit::Usage);
 }
 
+#[test]
+fn a_new_file_has_the_room_of_everything_that_is_written_later() {
+    let path = OwnPath::new();
+    let (mut memory, _) = open_memory(Some(&path.0), "slot").unwrap().unwrap();
+    let made = std::fs::metadata(&path.0).unwrap();
+    assert_eq!(made.len(), BYTES as u64);
+    // Blocks of 512 bytes.
+    assert!(made.blocks() * 512 >= ROOM, "{} blocks", made.blocks());
+    // WHEN both copies of the memory are almost as long as they may be
+    let publication = Some("x".repeat(1_000_000).into());
+    let remembered = Remembered { publication, ..stopped("slot.moved") };
+    memory.write(&remembered).unwrap();
+    memory.write(&remembered).unwrap();
+    // THEN the file is not longer than that room
+    assert!(std::fs::metadata(&path.0).unwrap().len() <= ROOM);
+}
+
+#[test]
+fn an_empty_file_is_checked_like_one_that_is_to_be_made() {
+    let path = OwnPath::new();
+    std::fs::write(&path.0, "").unwrap();
+    check(&path.0).unwrap();
+    assert_eq!(inspect(Some(&path.0), "slot").level, Level::Ok);
+    assert_eq!(std::fs::metadata(&path.0).unwrap().len(), 0);
+}
+
 /// With `fsGroup` kubelet makes the files of a volume writable by the group at each start of a pod.
 #[test]
 fn the_mode_of_a_file_of_ones_own_is_set_right() {

@@ -218,8 +218,9 @@ pub fn compare_and_resume(settings: &SourceSettings) -> String {
     format!(
         "compare the outbox rows of that time with the broker and publish by hand what is missing \
          (docs/operations.md, \"A gap in the publication\"): {}\nthen acknowledge it: walrelay \
-         resume. Until then every start ends with this; if INSERT was let through all the time, \
-         and no table was unlogged, nothing is missing",
+         resume. Until then every start ends with this; if INSERT was let through for all rows all \
+         the time, no table was unlogged, and no partition was detached or dropped while \
+         publish_via_partition_root was false, nothing is missing",
         republish_sql(settings)
     )
 }

@@ -74,7 +74,7 @@ pub fn absent_named(table: &TableFacts, outbox: &OutboxTable) -> Vec<Fault> {
             && !needed.contains(&column.name)
     };
     let absent = outbox.named_columns().into_iter().filter(is_absent);
-    absent.map(|column| column_named(table, column)).collect()
+    absent.map(|column| column_named(table, outbox, column)).collect()
 }
 
 /// The table itself is unlogged, or a partition of it.
@@ -189,7 +189,7 @@ fn column_needed(table: &TableFacts, outbox: &OutboxTable, name: &str) -> Fault 
     let keys_of = keys.iter().map(place).collect::<Vec<_>>().join(" and ");
     let keys = keys.join(" and ");
     let otherwise = format!("name a column that exists as {keys_of}{shared}");
-    column_missing(table, name, &format!("{keys} {verb}"), &keys_of, otherwise)
+    column_missing((table, outbox), name, &format!("{keys} {verb}"), &keys_of, otherwise)
 }
 
 /// The keys of the configuration that need a column.
@@ -214,24 +214,30 @@ fn needed_by(outbox: &OutboxTable, column: &str) -> Vec<String> {
 }
 
 /// A column that the configuration names although events can do without it.
-fn column_named(table: &TableFacts, NamedColumn { key, name }: NamedColumn<'_>) -> Fault {
+fn column_named(
+    table: &TableFacts,
+    outbox: &OutboxTable,
+    NamedColumn { key, name }: NamedColumn<'_>,
+) -> Fault {
     let key_of = format!("{key} of [[source.outbox]]");
     let otherwise = format!(
         "map the part to a column that exists, or remove {key} from [[source.outbox]]: then events do without it"
     );
-    column_missing(table, name, &format!("{key} names"), &key_of, otherwise)
+    column_missing((table, outbox), name, &format!("{key} names"), &key_of, otherwise)
 }
 
-/// `why` is the key and what it does with the column; `otherwise` is the help where no column has a similar name.
+/// `why` is the key and what it does with the column; `otherwise` is the help where no free column has a similar name.
 fn column_missing(
-    table: &TableFacts,
+    (table, outbox): (&TableFacts, &OutboxTable),
     name: &str,
     why: &str,
     key: &str,
     otherwise: String,
 ) -> Fault {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    let mend = match nearest(name, names.iter().copied()) {
+    let used = outbox.needed_columns();
+    let free = names.iter().copied().filter(|name| !used.contains(name));
+    let mend = match nearest(name, free) {
         Some(near) => format!("name column \"{near}\" instead, as {key}"),
         None => otherwise,
     };
@@ -239,7 +245,9 @@ fn column_missing(
     table_problem(
         "table.column-missing",
         format!("{shown} has no column {name}, which {why}; it has {has}"),
-        mend,
+        format!(
+            "{mend}; with a slot, rows that were written before a column was renamed have its old name: docs/postgres.md, \"Renaming a column\""
+        ),
     )
 }
 

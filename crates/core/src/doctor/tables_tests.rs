@@ -4,6 +4,8 @@ use super::*;
 use crate::base::template::Template;
 use crate::outbox::settings::Preset;
 
+const RENAMED: &str = "; with a slot, rows that were written before a column was renamed have its old name: docs/postgres.md, \"Renaming a column\"";
+
 fn table(columns: &[&str]) -> TableFacts {
     let column = |name: &&str| json!({ "name": name, "generated": false });
     let facts = json!({
@@ -42,11 +44,9 @@ fn a_column_that_is_named_and_absent_is_told_even_if_events_can_do_without_it() 
     outbox.columns.event_type = "kimd".to_owned();
     outbox.columns.headers = "metadata_of_event".to_owned();
     let told = found(&outbox);
-    assert_eq!(
-        told[0],
-        "public.outbox has no column kimd, which columns.type names; it has id, aggregatetype, \
-         aggregateid, payload, kind; name column \"kind\" instead, as columns.type of [[source.outbox]]"
-    );
+    let first = "public.outbox has no column kimd, which columns.type names; it has id, aggregatetype, \
+                 aggregateid, payload, kind; name column \"kind\" instead, as columns.type of [[source.outbox]]";
+    assert_eq!(told[0], format!("{first}{RENAMED}"));
     assert!(told[1].contains("which columns.headers names"), "{told:?}");
     assert!(told[1].contains("remove columns.headers from [[source.outbox]]"), "{told:?}");
     // THEN the table of a library may lack what the library names
@@ -79,10 +79,18 @@ fn a_column_of_another_name_is_never_to_be_renamed_in_the_table() {
     else {
         panic!("one fault");
     };
-    assert_eq!(
-        fault.mend,
-        "name column \"payload\" instead, as columns.payload of [[source.outbox]]"
-    );
+    let mend = "name column \"payload\" instead, as columns.payload of [[source.outbox]]";
+    assert_eq!(fault.mend, format!("{mend}{RENAMED}"));
+}
+
+#[test]
+fn a_column_that_is_in_use_is_not_named_in_the_place_of_one_that_was_renamed() {
+    // GIVEN a key column that was renamed, and that of the topic, whose name is similar to the old one
+    let table = table(&["id", "aggregatetype", "akey", "type", "payload"]);
+    let outbox = OutboxTable::default();
+    let [fault] = &faults(&table, &outbox, ReadBy::Slot)[..] else { panic!("one fault") };
+    let mend = "name a column that exists as columns.key of [[source.outbox]]";
+    assert_eq!(fault.mend, format!("{mend}{RENAMED}"));
 }
 
 #[test]
@@ -99,14 +107,10 @@ fn a_column_that_is_needed_and_absent_is_told_with_the_keys_that_need_it() {
     outbox.columns.key = "cust".to_owned();
     assert!(told(&outbox).is_empty());
     outbox.route.key = Some(Template::column("aggregateid"));
-    assert_eq!(
-        told(&outbox),
-        [
-            "public.outbox has no column aggregateid, which route.key needs; it has id, payload, cust; help: name a \
-          column that exists as route.key of [[source.outbox]]; a key of [route] applies to each table whose section \
-          does not have it"
-        ]
-    );
+    let text = "public.outbox has no column aggregateid, which route.key needs; it has id, payload, cust; help: name a \
+                column that exists as route.key of [[source.outbox]]; a key of [route] applies to each table whose section \
+                does not have it";
+    assert_eq!(told(&outbox), [format!("{text}{RENAMED}")]);
     // GIVEN a column that several parts need, as by the defaults of polling
     outbox.route.topic = Template::column("event_key");
     (outbox.route.key, outbox.columns.key) = (None, "event_key".to_owned());
@@ -119,8 +123,8 @@ fn a_column_that_is_needed_and_absent_is_told_with_the_keys_that_need_it() {
     outbox.route.exchange = Some(Template::column("region"));
     outbox.route.exchange_key = "sink.rabbitmq.exchange".to_owned();
     let told_exchange = told(&outbox).remove(1);
-    let mend = "help: name a column that exists as sink.rabbitmq.exchange";
-    assert!(told_exchange.ends_with(mend), "{told_exchange}");
+    let mend = format!("help: name a column that exists as sink.rabbitmq.exchange{RENAMED}");
+    assert!(told_exchange.ends_with(&mend), "{told_exchange}");
 }
 
 #[test]

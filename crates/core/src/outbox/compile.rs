@@ -276,8 +276,8 @@ impl Compiler<'_> {
             format!("table {table}"),
             format!(
                 "if a column was renamed, rows that were written before have its old name: docs/postgres.md, \
-                 \"Renaming a column\"; otherwise set {setting} to a column the table has, or: \
-                 ALTER TABLE {table} ADD COLUMN {column} text; \
+                 \"Renaming a column\"; otherwise set {setting} to a column the table has, or \
+                 add a column \"{column}\" of type text to the table; \
                  a publication with a column list must name it, too"
             ),
         )

@@ -79,6 +79,29 @@ impl Plan {
         self.outbox_index
     }
 
+    /// Warns of the optional columns that an earlier plan of the table has and this one has not.
+    pub fn warn_of_lost_columns(&self, earlier: &Plan, relation: &Relation) {
+        let lost = self.lost_columns(earlier);
+        if !lost.is_empty() {
+            tracing::warn!(
+                code = "outbox.column-gone",
+                table = relation.qualified_name(),
+                columns = lost.join(", "),
+                help = "if the column was renamed: docs/postgres.md, \"Renaming a column\"",
+                "rows of an outbox come without a column that they had before: their events are published without it"
+            );
+        }
+    }
+
+    fn lost_columns<'a>(&self, earlier: &'a Plan) -> Vec<&'a str> {
+        let optional = |route: &CompiledRoute| {
+            [route.event_type.or(route.message_type), route.traceparent, route.headers]
+        };
+        let pairs = optional(&earlier.route).into_iter().zip(optional(&self.route));
+        let lost = pairs.filter(|(_, now)| now.is_none()).filter_map(|(before, _)| before);
+        lost.map(|slot| earlier.route.names[slot].as_str()).collect()
+    }
+
     /// Makes the event of one row. The scratch is kept from row to row; the headers are new.
     #[inline]
     pub fn extract<'a>(

@@ -303,6 +303,7 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
     );
     assert_eq!(error.code, "table.column-missing");
     assert!(error.mend.starts_with("if a column was renamed"), "{}", error.mend);
+    assert!(error.mend.contains("add a column \"payload\" of type text"), "{}", error.mend);
     let without_topic = [SHAPE[0], SHAPE[2], SHAPE[4]];
     let error = compile(&without_topic, true).unwrap_err().what;
     assert!(error.contains("no column aggregatetype, which route.topic needs"), "{error}");
@@ -393,4 +394,24 @@ fn a_member_that_is_missing_is_null_and_a_column_that_is_no_json_is_an_error() {
     let absent = Route { key: Some(template("${meta.k}")), ..route() };
     let fault = Plan::compile(&outbox(absent), 0, &relation(&SHAPE), true).unwrap_err();
     assert!(fault.what.contains("no column meta, which route.key needs"), "{}", fault.what);
+}
+
+#[test]
+fn a_plan_names_the_optional_columns_that_the_earlier_one_has_and_it_has_not() {
+    let plan = |shape: &[(&str, u32)], route: Route| {
+        Plan::compile(&outbox(route), 0, &relation(shape), true).unwrap()
+    };
+    let (whole, needed) = (plan(&SHAPE, route()), plan(&SHAPE[..5], route()));
+    // WHEN columns are dropped THEN they are named, in the next description only
+    assert_eq!(needed.lost_columns(&whole), ["traceparent", "headers"]);
+    assert!(needed.lost_columns(&needed).is_empty() && whole.lost_columns(&whole).is_empty());
+    assert!(whole.lost_columns(&needed).is_empty(), "they are there again");
+    // WHEN one is renamed
+    let mut renamed = SHAPE;
+    renamed[3].0 = "kind";
+    assert_eq!(plan(&renamed, route()).lost_columns(&whole), ["type"]);
+    // THEN a route that does not read it loses nothing
+    let debezium = || Route { preset: Preset::Debezium, ..route() };
+    let (before, after) = (plan(&SHAPE, debezium()), plan(&renamed, debezium()));
+    assert!(after.lost_columns(&before).is_empty());
 }

@@ -103,9 +103,7 @@ impl Outboxes {
     /// even when the new description does not fit.
     pub fn learn(&mut self, relation: &Relation, binary: bool) -> Result<bool, Fault> {
         let slot = self.plans.binary_search_by_key(&relation.oid, |(oid, _)| *oid);
-        if let Ok(at) = slot {
-            self.plans.remove(at);
-        }
+        let earlier = slot.ok().and_then(|at| self.plans.remove(at).1);
         self.unfit.remove(&relation.oid);
         let found = self.find(relation);
         let is_outbox = found.is_some();
@@ -119,6 +117,9 @@ impl Outboxes {
             }
             compiled => compiled?,
         };
+        if let (Some(plan), Some(earlier)) = (&plan, &earlier) {
+            plan.warn_of_lost_columns(earlier, relation);
+        }
         let (Ok(at) | Err(at)) = slot;
         self.plans.insert(at, (relation.oid, plan.map(Box::new)));
         Ok(is_outbox)

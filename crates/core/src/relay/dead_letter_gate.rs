@@ -219,7 +219,7 @@ impl DeadLetterGate {
         tracing::warn!(
             code = "event.dead-lettered", class = cause.class, attempts = cause.attempts,
             lsn = %cause.position.commit_lsn, subject, trace_id,
-            help = "walrelay dlq list, walrelay dlq show ID; once the cause is removed: walrelay dlq replay ID",
+            help = help(cause),
             "dead letter: {}", cause.reason
         );
         parks.is_some()
@@ -330,6 +330,15 @@ impl DeadLetterGate {
 
     fn update_parked_gauge(&self) {
         self.meters.set(Gauge::ParkedKeys, self.parked.len() as u64);
+    }
+}
+
+/// How to go on after a dead letter. A replay passes over one that never became an event or leads back here.
+fn help(cause: &DeadLetterCause) -> &'static str {
+    if cause.incomplete || cause.class == CLASS_DEAD_LETTER_TOPIC {
+        "it cannot be replayed: walrelay dlq list has its ID; correct the row or [route], publish the event anew from its source, then: walrelay dlq discard ID (docs/dead-letters.md, \"Replay\")"
+    } else {
+        "walrelay dlq list, walrelay dlq show ID; once the cause is removed: walrelay dlq replay ID"
     }
 }
 

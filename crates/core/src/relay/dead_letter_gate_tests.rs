@@ -104,6 +104,19 @@ fn events_wait_for_the_topic_only_where_it_has_what_they_must_know() {
 }
 
 #[test]
+fn a_dead_letter_that_can_never_be_replayed_is_not_recommended_for_a_replay() {
+    let refused = cause(10);
+    let incomplete = DeadLetterCause { incomplete: true, ..cause(10) };
+    let class = CLASS_DEAD_LETTER_TOPIC.to_owned();
+    let misrouted = DeadLetterCause { class, ..cause(10) };
+    for (cause, is_replayed) in [(refused, true), (incomplete, false), (misrouted, false)] {
+        let told = help(&cause);
+        assert_eq!(told.contains("dlq replay ID"), is_replayed, "{told}");
+        assert_eq!(told.contains("dlq discard ID"), !is_replayed, "{told}");
+    }
+}
+
+#[test]
 fn a_topic_of_which_nothing_comes_holds_dead_letters_and_parked_keys_and_nothing_else() {
     for (on_dead_letter, admits) in [(OnDeadLetter::Continue, true), (OnDeadLetter::ParkKey, false)]
     {

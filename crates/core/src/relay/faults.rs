@@ -165,8 +165,10 @@ pub fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover
     .standing(known, found)
 }
 
-/// The database ends before a position that was read from it.
-pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
+/// The database ends before a position that was read from it. `slot` is where the slot stands: rows that were
+/// written since have moved the end.
+pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn, slot: Lsn) -> Fault {
+    let from = slot.min(found);
     Fault::new(
         Exit::Slot,
         WENT_BACK,
@@ -175,10 +177,12 @@ pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
              restored from a copy, or lost WAL, without a new timeline"
         ),
         format!("slot {}", source.slot),
-        "compare the outbox with the broker: events after the restored position were published \
-         and are gone from the database; then: walrelay resume, to go on from the slot",
+        format!(
+            "compare the outbox with the broker: events between {from} and {seen} were published \
+             and may be gone from the database; then: walrelay resume, to go on from the slot"
+        ),
     )
-    .standing(found, seen)
+    .standing(from, seen)
 }
 
 /// The server is on an earlier timeline than the `known` one, which this relay has read.
@@ -197,13 +201,15 @@ pub fn earlier_timeline(source: &SourceSettings, known: u32, found: u32) -> Faul
     .standing(Lsn::ZERO, Lsn::ZERO)
 }
 
-/// The database sends other transactions where it has sent some before, which this relay has `read`.
-pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -> Fault {
+/// The database sends other transactions where it has sent some before, which this relay has `read`. `slot` is
+/// where the slot stood when the session began.
+pub fn other_history(source: &SourceSettings, other: &OtherHistory, slot: Lsn, read: Lsn) -> Fault {
     let name = |it: &CommitId| {
         let at = rfc3339(it.commit_unix_us);
         format!("transaction {} at {}, committed {at}", it.xid, it.commit_lsn)
     };
     let OtherHistory { same_until, known, sent } = other;
+    let same_until = if same_until.is_zero() { slot } else { *same_until };
     let sent_text = sent.as_ref().map_or("nothing".to_owned(), name);
     let known_text = known.as_ref().map_or("no other one".to_owned(), name);
     Fault::new(
@@ -220,7 +226,7 @@ pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -
              which has not passed the other transactions"
         ),
     )
-    .standing(*same_until, read)
+    .standing(same_until, read)
 }
 
 /// No stop stands, and the state file that would have one may be `missing`.

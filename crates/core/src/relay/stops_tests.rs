@@ -308,7 +308,8 @@ fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_wait
         let counted = (stops.restores(), site.process(true, true).restores());
         assert_eq!(counted, (0, 0), "not restored: {}", fault.code);
     }
-    let went_back = faults::went_back(&site.source(), Lsn::from_wire(300), Lsn::from_wire(200));
+    let [slot, found, seen] = [100, 200, 300].map(Lsn::from_wire);
+    let went_back = faults::went_back(&site.source(), seen, found, slot);
     stops.keep(&went_back);
     stops.note_halt(&went_back);
     assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
@@ -498,7 +499,8 @@ fn the_first_event_waits_for_the_topic_while_a_stop_would_be_there() {
 fn another_system_an_earlier_timeline_or_end_of_wal_is_a_stop_and_a_slot_ahead_is_none() {
     let (source, last) = (SourceSettings::default(), (at("7", 1), Lsn::from_wire(100)));
     let judged = |place, end| {
-        let fault = not_the_last(&source, &last, &place, Lsn::from_wire(end));
+        let end = Lsn::from_wire(end);
+        let fault = not_the_last(&source, &last, &place, end, end);
         fault.map(|fault| (fault.code, fault.doubt.is_some()))
     };
     assert_eq!(judged(at("8", 1), 200), Some(("slot.other-system", true)));

@@ -88,6 +88,8 @@ pub struct Replication {
     /// The signature of this process.
     signature: Signature,
     source: SourceSettings,
+    /// Where the slot stood when the session began.
+    slot_confirmed: Lsn,
     /// The last warning since which no WAL has come: a walsender that waits repeats it.
     last_notice: String,
 }
@@ -114,6 +116,7 @@ impl Replication {
             unconfigured: 0,
             signature,
             source: source.clone(),
+            slot_confirmed: Lsn::ZERO,
             last_notice: String::new(),
         })
     }
@@ -151,6 +154,7 @@ impl Replication {
         self.catalog_is_fresh = false;
         self.transactions.begin_session(slot_confirmed);
         self.progress.on_connected(slot_confirmed);
+        self.slot_confirmed = slot_confirmed;
     }
 
     pub fn refresh(&mut self, mut catalog: Catalog) {
@@ -457,11 +461,11 @@ impl Replication {
             self.gone.insert(relation.oid, relation.qualified_name());
         } else if self.unconfigured < UNCONFIGURED_MAX && !self.outboxes.was_ignored(relation.oid) {
             self.unconfigured += 1;
-            tracing::info!(
+            tracing::warn!(
                 code = "outbox.table-not-configured",
                 table = relation.qualified_name(),
                 help = "add it to the configuration of every relay of the slot, or take it out of the publication (docs/outbox.md, Adding a table)",
-                "a table with an outbox's columns is in the publication, and in no [[source.outbox]]: its rows are not published"
+                "rows come under the name of a table with an outbox's columns that is in no [[source.outbox]] (or was a partition until lately): they are not published"
             );
         }
         PacketOutcome::Done
@@ -519,7 +523,7 @@ impl Replication {
 
     #[cold]
     fn went_back(&self, other: &OtherHistory) -> Fault {
-        faults::other_history(&self.source, other, self.progress.seen())
+        faults::other_history(&self.source, other, self.slot_confirmed, self.progress.seen())
     }
 
     fn garbled(&self, error: &(impl Display + ?Sized)) -> Fault {

@@ -111,7 +111,8 @@ pub(super) fn judge(
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
         let last = last.filter(|_| !on(Mutant::LastPlaceForgotten));
-        let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
+        let other =
+            last.and_then(|last| not_the_last(source, last, place, wal_end, slot_confirmed));
         other.map_or(Ok(()), Err)?;
         // Where peers were seen, it was watched since then.
         if peers.is_some() && *mover != Mover::Unseen && slot_confirmed > by_peers {
@@ -119,7 +120,7 @@ pub(super) fn judge(
         }
         let known = by_peers.max(slot_confirmed);
         if wal_end < known {
-            return Err(faults::went_back(source, known, wal_end));
+            return Err(faults::went_back(source, known, wal_end, slot_confirmed));
         }
         // Postgres may have crashed since the peer confirmed, and the peer may have begun again there.
         let floor = if on(Mutant::FirstFloorByPeers) { known } else { slot_confirmed };
@@ -150,7 +151,7 @@ pub(super) fn judge(
     let floor = floor.max(slot_confirmed);
     let received = received.max(floor);
     if wal_end < received && !on(Mutant::WalEndUnchecked) {
-        return Err(faults::went_back(source, received, wal_end));
+        return Err(faults::went_back(source, received, wal_end, slot_confirmed));
     }
     // A peer has begun where the slot stood, and that may be before what this relay has reported, or
     // another peer was seen to confirm: reports are lost with a connection, and with a Postgres that
@@ -167,19 +168,22 @@ pub(super) fn judge(
 }
 
 /// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
-/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it.
+/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it; events
+/// behind a slot that is not may be missing.
 pub fn not_the_last(
     source: &SourceSettings,
     last: &(SystemTimeline, Lsn),
     place: &SystemTimeline,
     wal_end: Lsn,
+    slot_confirmed: Lsn,
 ) -> Option<Fault> {
     let (last, seen) = last;
     if last.system_id != place.system_id {
         return Some(faults::system_changed(source, &last.system_id, &place.system_id));
     }
     earlier_timeline(source, last, place).or_else(|| {
-        (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
+        let is_behind = last == place && wal_end < *seen;
+        is_behind.then(|| faults::went_back(source, *seen, wal_end, slot_confirmed))
     })
 }
 

@@ -85,6 +85,16 @@ fn the_first_session_begins_where_the_slot_stands() {
 }
 
 #[test]
+fn the_range_in_doubt_of_a_first_session_begins_at_the_slot() {
+    // GIVEN an earlier process that has read farther than the WAL goes
+    let (source, last) = (SourceSettings::default(), (place("7", 1), lsn(900)));
+    let fault = judge(&source, None, Lsn::ZERO, &opened(80), Some(&last)).unwrap_err();
+    assert_eq!(fault.code, "slot.went-back");
+    let doubt = fault.doubt.as_deref().map(|doubt| (doubt.from, doubt.to));
+    assert_eq!(doubt, Some((lsn(80), lsn(900))));
+}
+
+#[test]
 fn a_first_session_is_refused_if_the_slot_was_seen_to_be_moved_after_a_peer_had_it() {
     let begun_by = |mut opened: OpenedSession, mover: Mover| {
         opened.seen.mover = mover;
