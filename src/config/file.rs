@@ -106,12 +106,14 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Raw {
                     Raw::Reference(Box::new(move || secret.clone()))
                 }
                 (Some(("file", DeValue::String(path))), None) if !path.is_empty() => {
-                    let url = path.contains("://").then(|| {
+                    let may_be_secret =
+                        path.contains("://") || path.contains('=') && path.contains("password");
+                    let misplaced = may_be_secret.then(|| {
                         misplaced_text("file", "the path of a file", "{ file = \"PATH\" }")
                     });
                     let path = PathBuf::from(&**path);
                     Raw::Reference(Box::new(move || {
-                        secret::read_file(&path).map_err(|bad| url.clone().unwrap_or(bad))
+                        secret::read_file(&path).map_err(|bad| misplaced.clone().unwrap_or(bad))
                     }))
                 }
                 _ => Raw::Unsupported("a table that is no reference to a secret"),

@@ -92,6 +92,7 @@ fn a_secret_in_the_place_of_the_name_or_path_of_one_is_not_shown() {
         ("{ env = \"postgres://u:c4n4ry@h/app\" }", "token: env is not the name of a variable"),
         ("{ env = \"1c4n4ry\" }", "token: env is not the name of a variable"),
         ("{ file = \"postgres://u:c4n4ry@h/app\" }", "token: file is not the path of a file"),
+        ("{ file = \"host=db password=c4n4ry\" }", "token: file is not the path of a file"),
     ] {
         let told = complaints(&format!("{MINIMAL}[admin]\ntoken = {reference}\n"));
         assert!(told.contains("config.missing-secret") && told.contains(words), "{told}");

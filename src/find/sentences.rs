@@ -90,7 +90,7 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
     let text = match event.reason {
         EventStateReason::Seen => return None,
         EventStateReason::Passed => "the slot has passed it, as it does when the broker has confirmed it: it was published, unless another program has read or moved the slot, or its row is older than the slot".to_owned(),
-        EventStateReason::PassedUnread => "it was published or became a dead letter: the dead letters could not be read".to_owned(),
+        EventStateReason::PassedUnread => "the slot has passed it, and the dead letters could not be read: it was published or became a dead letter, unless another program has read or moved the slot, or its row is older than the slot".to_owned(),
         EventStateReason::Filtered => "the slot has passed it, and not everything could be searched: the row filter of the publication may exclude its row".to_owned(),
         EventStateReason::NotPassed => format!("not published: {place}; the slot is {} behind", lag()),
         EventStateReason::Lags => format!("probably not published: {place}; the slot is {} behind, and not everything could be searched", lag()),

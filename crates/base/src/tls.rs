@@ -89,6 +89,8 @@ impl TlsFailure {
                 alert @ (Alert::UnknownCA
                 | Alert::BadCertificate
                 | Alert::CertificateUnknown
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
                 | Alert::CertificateExpired),
             ) => {
                 let text = format!("the server refuses the client certificate ({alert:?})");

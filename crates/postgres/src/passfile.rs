@@ -20,7 +20,7 @@ pub enum PassfileError {
     Unreadable(PathBuf, String),
     #[error("the passfile {path} may be read or written by group or others; run: chmod 0600 {path}", path = .0.display())]
     Exposed(PathBuf),
-    #[error("the passfile {} is not a plain file of at most 1 MiB", .0.display())]
+    #[error("the passfile {} is not a plain UTF-8 file of at most 1 MiB", .0.display())]
     NotPlain(PathBuf),
 }
 
@@ -62,7 +62,10 @@ fn read(path: &Path) -> Result<String, PassfileError> {
     if is_exposed(meta.mode(), meta.uid()) {
         return Err(PassfileError::Exposed(path.to_owned()));
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => PassfileError::NotPlain(path.to_owned()),
+        _ => unreadable(error),
+    })
 }
 
 /// A process that reads a file of root through its group cannot change the mode of that file.

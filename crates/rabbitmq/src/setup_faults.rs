@@ -5,7 +5,7 @@ use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::{LOST_BINDINGS, OFFSET_HEADER};
 use super::probe::{ExchangeDifference, STREAM};
 use super::rights::rights;
-use super::settings::RabbitSettings;
+use super::settings::{RabbitAuth, RabbitSettings};
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::text::quoted;
 use walrelay_core::dead_letter::writer::DeadLetterAddress;
@@ -207,7 +207,8 @@ impl<'a> SetupFaults<'a> {
                 Some(ACCESS_REFUSED) => (
                     "sink.not-permitted",
                     format!(
-                        "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL={}://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
+                        "run init as somebody who may: {}WALRELAY_SINK__RABBITMQ__URL={}://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
+                        if self.0.auth == RabbitAuth::External { "WALRELAY_SINK__RABBITMQ__AUTH=plain " } else { "" },
                         self.0.scheme(),
                         self.0.address().grant("'.*' '.*' '.*'")
                     ),

@@ -56,6 +56,11 @@ fn the_url_of_somebody_who_may_make_it_has_the_configured_scheme() {
         let url = format!("WALRELAY_SINK__RABBITMQ__URL={scheme}://ADMIN:PASSWORD@");
         assert!(fault.mend.contains(&url), "{fault}");
     }
+    // A certificate that stands for a user leaves no room for another one.
+    let settings = RabbitSettings { auth: RabbitAuth::External, ..RabbitSettings::default() };
+    let failed = SetupFaults(&settings).not_made("exchange x".to_owned());
+    let fault = failed(ConnectionLoss::refused(ACCESS_REFUSED, "ACCESS_REFUSED - access"));
+    assert!(fault.mend.contains(": WALRELAY_SINK__RABBITMQ__AUTH=plain WALRELAY_"), "{fault}");
 }
 
 #[test]

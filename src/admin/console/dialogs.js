@@ -161,7 +161,7 @@ export function askAction(action, what, about, run) {
       // A time that is an age is that of the count.
       if (!keys) counted = { ...(since && { since }), until, expected: matched };
       go.disabled = false;
-      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.${unfit ? ` ${unfit}.` : ""}`);
+      say(outcome, unfit ? `Of ${plural(matched, "dead letter")}: ${unfit}.` : `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.`);
     } catch (error) {
       say(outcome, "");
       fail(error);

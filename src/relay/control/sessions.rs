@@ -413,7 +413,10 @@ impl SessionOpener<'_> {
 fn pass_over(findings: &mut [Finding], faults: &[Fault]) {
     for finding in findings {
         if let Some(fault) = finding.fault.take_if(|fault| faults.contains(fault)) {
-            let text = format!("{}: events are published without it", fault.what);
+            let text = format!(
+                "events are published without a column that is configured: {} (docs/postgres.md, \"Renaming a column\")",
+                fault.what
+            );
             *finding = Finding::warn("outbox.column-gone", text);
         }
     }

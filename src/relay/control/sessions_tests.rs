@@ -20,7 +20,7 @@ fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
 #[test]
 fn a_column_that_events_can_do_without_is_a_warning_and_other_faults_stay() {
     let fault = |column: &str| {
-        let what = format!("public.outbox has no column {column}");
+        let what = format!("public.outbox has no column {column}; it has id");
         Fault::new(Exit::Source, "table.column-missing", what, "source.outbox", "add it")
     };
     // GIVEN a table without a column that is needed, and without one that is not
@@ -29,7 +29,8 @@ fn a_column_that_events_can_do_without_is_a_warning_and_other_faults_stay() {
     // WHEN the relay runs already
     pass_over(&mut findings, &[optional]);
     // THEN only the first ends it
-    let text = "public.outbox has no column trace: events are published without it";
+    let text = "events are published without a column that is configured: public.outbox has no column trace; \
+                it has id (docs/postgres.md, \"Renaming a column\")";
     assert_eq!(findings, [needed, Finding::warn("outbox.column-gone", text)]);
 }
 

@@ -119,9 +119,11 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
             ),
         ),
         // That may change by itself.
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            (Exit::Failed, error.to_string(), format!("make room: df -h {folder:?}"))
-        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (
+            Exit::Failed,
+            error.to_string(),
+            format!("make room, the file needs 9 MB: df -h {folder:?}"),
+        ),
         _ => (
             Exit::Usage,
             error.to_string(),

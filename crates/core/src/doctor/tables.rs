@@ -235,7 +235,8 @@ fn column_missing(
     otherwise: String,
 ) -> Fault {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-    let used = outbox.needed_columns();
+    let mut used = outbox.needed_columns();
+    used.extend(outbox.named_columns().iter().map(|column| column.name));
     let free = names.iter().copied().filter(|name| !used.contains(name));
     let mend = match nearest(name, free) {
         Some(near) => format!("name column \"{near}\" instead, as {key}"),

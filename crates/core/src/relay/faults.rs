@@ -165,8 +165,8 @@ pub fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover
     .standing(known, found)
 }
 
-/// The database ends before a position that was read from it. `slot` is where the slot stands: rows that were
-/// written since have moved the end.
+/// The database ends before a position that was read from it. `slot` is where the slot stands. The
+/// range in doubt begins there, because rows that were written after the restore have moved the end of the WAL.
 pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn, slot: Lsn) -> Fault {
     let from = slot.min(found);
     Fault::new(

@@ -23,7 +23,8 @@ fn an_event_is_refused_after_as_many_attempts_as_were_made() {
 }
 
 #[test]
-fn the_range_in_doubt_of_a_postgres_that_has_gone_back_begins_at_the_slot_at_the_latest() {
+fn the_range_in_doubt_of_a_postgres_that_has_gone_back_begins_at_the_slot_or_where_the_histories_part()
+ {
     let source = SourceSettings::default();
     let [slot, found, seen] = [0x10, 0x20, 0x30].map(Lsn::from_wire);
     let doubt = |fault: &Fault| fault.doubt.as_deref().map(|doubt| (doubt.from, doubt.to));

@@ -352,7 +352,7 @@ fn tls(cause: TlsCause, info: &ConnInfo) -> (&'static str, String) {
         TlsCause::Version => (untrusted, NEW_CERTIFICATE.to_owned()),
         TlsCause::ClientCertificate if info.sslcert.is_some() => (
             "source.tls",
-            "the server refuses sslcert: it must not have expired, and ssl_ca_file of the server must hold the CA that signed it"
+            "the server refuses sslcert: it must not have expired or been revoked, and must be fit for a client (clientAuth); ssl_ca_file of the server must hold the CA that signed it"
                 .to_owned(),
         ),
         TlsCause::ClientCertificate | TlsCause::NoTls | TlsCause::Handshake => (

@@ -138,7 +138,7 @@ value
 {{- $rabbitmq := default dict .sink.rabbitmq -}}
 {{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url "tracing.endpoint" (default dict .tracing).endpoint -}}
 {{- range $key, $value := $urls -}}
-{{- if and (kindIs "string" $value) (regexMatch "://[^@/]*:[^@/]+@|://[^@?]*:[^@?]+@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
+{{- if and (kindIs "string" $value) (regexMatch "://[^@/]*:[^@/]+@|://[^@?]*:[^@?]+@|://[^@/?:,]*:[^@/?,]*[^@/?,0-9][^@/?,]*[/?][^@]*@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
 {{- fail (printf "config.%s: the password in it %s" $key $where) -}}
 {{- end -}}
 {{- end -}}

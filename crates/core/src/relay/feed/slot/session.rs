@@ -168,8 +168,8 @@ pub(super) fn judge(
 }
 
 /// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
-/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it; events
-/// behind a slot that is not may be missing.
+/// read another system, or farther. A slot that is ahead of that position is no fault, because a peer may
+/// have moved it. With the fault, the events after `slot_confirmed` are in doubt.
 pub fn not_the_last(
     source: &SourceSettings,
     last: &(SystemTimeline, Lsn),
