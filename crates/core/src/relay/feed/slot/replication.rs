@@ -461,7 +461,7 @@ impl Replication {
             self.gone.insert(relation.oid, relation.qualified_name());
         } else if self.unconfigured < UNCONFIGURED_MAX && !self.outboxes.was_ignored(relation.oid) {
             self.unconfigured += 1;
-            tracing::warn!(
+            tracing::info!(
                 code = "outbox.table-not-configured",
                 table = relation.qualified_name(),
                 help = "add it to the configuration of every relay of the slot, or take it out of the publication (docs/outbox.md, Adding a table)",
