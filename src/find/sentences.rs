@@ -73,6 +73,10 @@ fn record(record: &PublishedRecord) -> String {
     format!("record: topic {topic}, partition {partition}, offset {offset}, at {at}")
 }
 
+/// The exceptions to the rule that the slot passes only what the broker has confirmed.
+const UNLESS: &str =
+    "unless another program has read or moved the slot, or its row is older than the slot";
+
 /// Returns the conclusion, where no other line says it.
 fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String> {
     let lag = || binary_size(slot.map_or(0, |slot| slot.wal_end.bytes_since(slot.confirmed)));
@@ -89,8 +93,8 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         if is_filtered { "the row filter of the publication excludes its row, " } else { "" };
     let text = match event.reason {
         EventStateReason::Seen => return None,
-        EventStateReason::Passed => "the slot has passed it, as it does when the broker has confirmed it: it was published, unless another program has read or moved the slot, or its row is older than the slot".to_owned(),
-        EventStateReason::PassedUnread => "the slot has passed it, and the dead letters could not be read: it was published or became a dead letter, unless another program has read or moved the slot, or its row is older than the slot".to_owned(),
+        EventStateReason::Passed => format!("the slot has passed it, as it does when the broker has confirmed it: it was published, {UNLESS}"),
+        EventStateReason::PassedUnread => format!("the slot has passed it, and the dead letters could not be read: it was published or became a dead letter, {UNLESS}"),
         EventStateReason::Filtered => "the slot has passed it, and not everything could be searched: the row filter of the publication may exclude its row".to_owned(),
         EventStateReason::NotPassed => format!("not published: {place}; the slot is {} behind", lag()),
         EventStateReason::Lags => format!("probably not published: {place}; the slot is {} behind, and not everything could be searched", lag()),
