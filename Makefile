@@ -32,7 +32,7 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM
 	env $(JEMALLOC) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
-test: setup ## Run the tests: what only real services show, and all that needs none (8 minutes on two cores, 5 more to build them first)
+test: setup ## Run the tests: what only real services show, and all that needs none (8 minutes on two cores, at most 15 with the compilation)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 
 soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minutes on two cores)

@@ -61,7 +61,8 @@ settings! {
         pub next_retry_at: String = text(IDENTIFIER).default("next_retry_at"),
         /// Column of the time of the claim, or of its last renewal.
         pub locked_at: String = text(IDENTIFIER).default("locked_at"),
-        /// Column that names the process which claimed the row last.
+        /// Column of the name of the claim that had the row last (host, process, number), or
+        /// `handover` or `retry`.
         pub locked_by: String = text(IDENTIFIER).default("locked_by"),
         /// Column of the text of the last failure.
         pub failure_reason: String = text(IDENTIFIER).default("failure_reason"),

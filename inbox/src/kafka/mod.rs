@@ -72,6 +72,10 @@ impl Kafka {
         if self.topics.is_empty() {
             return Err(InboxError::Settings("there is no topic to read".to_owned()));
         }
+        if self.properties.iter().any(|(name, _)| name == "transactional.id") {
+            let refusal = "transactional.id cannot be set: copies are sent without transactions";
+            return Err(InboxError::Settings(refusal.to_owned()));
+        }
         Ok(())
     }
 }
@@ -127,12 +131,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_source_without_a_topic_is_refused() {
-        let kafka = Kafka::new("a:1", [] as [&str; 0]);
+    async fn a_source_without_a_topic_or_with_transactions_is_refused() {
         let settings = Settings::new("billing", "");
         let refused = |told: Result<(), InboxError>| matches!(told, Err(InboxError::Settings(_)));
-        assert!(refused(kafka.init(&settings).await));
-        assert!(refused(kafka.copies(&settings).map(drop)), "when it runs");
+        let without = Kafka::new("a:1", [] as [&str; 0]);
+        let transactional = Kafka::new("a:1", ["orders"]).property("transactional.id", "billing");
+        for kafka in [without, transactional] {
+            assert!(refused(kafka.init(&settings).await));
+            assert!(refused(kafka.copies(&settings).map(drop)), "when it runs");
+        }
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub(super) async fn consume(
         }
         let (consumer, reason) = (&settings.service, &loss.explanation());
         if loss.is_unreadable {
-            let what = "a message cannot be read: a header's name is not UTF-8, or its headers are \
-                        larger than frame_max";
+            let what = "a message cannot be read: a header's name, the type or the id is not \
+                        UTF-8, or its headers are larger than frame_max";
             tracing::warn!(code = "inbox.unreadable-message", consumer, reason, "{what}");
         } else {
             tracing::warn!(code = "inbox.rabbitmq-away", consumer, reason, "connecting again");

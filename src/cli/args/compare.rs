@@ -9,8 +9,9 @@ use super::common::OutputArgs;
 pub(super) const COMPARE_HELP: &str = "\
 Runs the slot, then polling at each interval, under the same load, in a scratch schema, slot and
 topic (or queue) that are removed at the end, also after Ctrl-C. The broker, the logins and
-[delivery] are those of the configuration; its tables, slot and topics are not used. Exits 1 if an
-event is missing. docs/compare.md describes what is measured.
+[delivery] are those of the configuration (except on_dead_letter, when_halted and state_file); its
+tables, slot and topics are not used. Exits 1 if an event is missing. docs/compare.md describes what
+is measured.
 
 Examples:
   walrelay compare

@@ -503,7 +503,7 @@ impl<F: Feed> Relay<F> {
         if outcome.is_ok() && self.feed.is_mid_transaction() {
             tracing::warn!(
                 code = "stop.unfinished",
-                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
+                "a transaction was not finished within three quarters of drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
             );
         }
         let is_cut_off = self.is_cut_off(self.clock.instant());

@@ -142,7 +142,7 @@ table! {
     spans_exported: IntCounter = "outbox_spans_exported_total", "spans", NONE,
         "Spans that the collector has accepted.";
     spans_dropped: IntCounter = "outbox_spans_dropped_total", "spans", NONE,
-        "Spans that the collector refused, or that were dropped because the queue was full.";
+        "Spans that the collector refused, that were dropped because the queue was full, or that it had not accepted when the process ended.";
     info: Family<IntGauge, Version> = "outbox_info", "1", NONE,
         "Always 1; the version is in the label.";
     process_resident_memory_bytes: Gauge = "process_resident_memory_bytes", "bytes", NONE,
