@@ -17,6 +17,7 @@ use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::lsn::Lsn;
+use walrelay_core::source::publication::create_sql;
 use walrelay_core::source::slot_state::HeldSlot;
 
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
@@ -35,7 +36,10 @@ pub async fn check_create(
     let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
     let (version, is_published): (i32, bool) = (row.get(0), row.get(1));
     if !is_published {
-        return Err(publication_missing(settings, false));
+        // The slot that `init` makes has no flag `failover`.
+        let create = create_sql(settings);
+        let mend = format!("walrelay init --no-slot, or as the owner of the tables: {create}");
+        return Err(Fault { mend, ..publication_missing(settings, false) });
     }
     if failover && version < KNOWS_FAILOVER {
         return Err(Fault::new(

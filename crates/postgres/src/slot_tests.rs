@@ -18,6 +18,7 @@ async fn made_shown_and_dropped() {
     // GIVEN no publication WHEN a slot is asked for THEN it is refused: publication first, always
     let fault = create(&client, &settings, false).await.unwrap_err();
     assert_eq!((fault.code, fault.exit), ("publication.missing", Exit::Source));
+    assert!(fault.mend.starts_with("walrelay init --no-slot"), "{}", fault.mend);
     assert!(row(&client, "slot_life").await.is_none());
 
     client.batch_execute("CREATE PUBLICATION slot_life").await.unwrap();
