@@ -171,20 +171,7 @@ fn a_standby_says_why_the_slot_is_not_synchronized() {
     scene.sql("SELECT pg_switch_wal()");
     scene.insert("1", "{}");
     let standby = Postgres::standby(&primary).unwrap();
-    let conninfo = format!(
-        "host={} port={} user=postgres dbname=postgres",
-        primary.folder().display(),
-        primary.port()
-    );
-    let settings = [
-        ("primary_conninfo", conninfo.as_str()),
-        ("primary_slot_name", "standby"),
-        ("sync_replication_slots", "on"),
-    ];
-    for (name, value) in settings {
-        standby.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'")).unwrap();
-    }
-    standby.sql("postgres", "SELECT pg_reload_conf()").unwrap();
+    standby.synchronize_slots(&primary).unwrap();
     let asked =
         "SELECT slotsync_skip_reason FROM pg_replication_slots WHERE slot_name = 'pg19_sync'";
     let reason = until("a reason", LIMIT, || {

@@ -87,6 +87,26 @@ impl Postgres {
         Postgres::of_backup(primary, settings, true)
     }
 
+    /// Lets this standby copy the failover slots of its primary, which it reads as the physical slot
+    /// `standby` (PostgreSQL 17 and later).
+    pub fn synchronize_slots(&self, primary: &Postgres) -> Result<()> {
+        let folder = primary.folder().display();
+        let conninfo = format!(
+            "host={folder} port={} user=postgres dbname=postgres application_name=standby",
+            primary.port
+        );
+        let settings = [
+            ("primary_conninfo", conninfo.as_str()),
+            ("primary_slot_name", "standby"),
+            ("sync_replication_slots", "on"),
+        ];
+        for (name, value) in settings {
+            self.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'"))?;
+        }
+        self.sql("postgres", "SELECT pg_reload_conf()")?;
+        Ok(())
+    }
+
     /// A second primary that goes on from a backup of this one, with the same system identifier and
     /// timeline, and without its slots.
     pub fn twin(original: &Postgres) -> Result<Postgres> {
