@@ -290,7 +290,7 @@ impl Feed for SlotFeed {
                 undelivered_ms,
                 missed_ms = missed.as_millis() as u64,
                 ended = is_gone,
-                "there is no sign that the session lives, and another relay may get the slot: opening another"
+                "nothing shows that the session is alive, or its walsender has ended (ended=true), so another relay may get the slot: opening another session"
             );
             // What the socket still holds may be old.
             self.disconnect(Connection::Lost);
