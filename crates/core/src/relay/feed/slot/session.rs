@@ -69,12 +69,12 @@ impl SessionStart {
         }
     }
 
-    /// Whether another process may have published what comes and was not confirmed. Positions of
-    /// another timeline cannot be looked for.
+    /// Whether what comes may have been published and was not confirmed. On another timeline this
+    /// relay does not know what it has published; an event has the position, the time of its commit and
+    /// the content of a record only if both are of the WAL that the timelines share.
     pub(super) fn reads_topics(self, is_takeover: bool) -> bool {
         match self.continuation {
-            Continuation::First => true,
-            Continuation::OtherTimeline => false,
+            Continuation::First | Continuation::OtherTimeline => true,
             _ if on(Mutant::TopicsUnreadAfterPeer) => false,
             Continuation::Same | Continuation::AfterPeers => is_takeover,
         }

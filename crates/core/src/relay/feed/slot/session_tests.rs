@@ -207,7 +207,7 @@ fn topics_are_read_where_another_process_may_have_published_what_comes() {
         (Continuation::Same, false, false),
         (Continuation::Same, true, true),
         (Continuation::AfterPeers, true, true),
-        (Continuation::OtherTimeline, true, false),
+        (Continuation::OtherTimeline, true, true),
     ] {
         let start = SessionStart { floor: lsn(80), known: lsn(80), continuation };
         assert_eq!(start.reads_topics(is_takeover), reads_topics, "{continuation:?}");
