@@ -74,8 +74,8 @@ fn a_living_relay_waits_for_the_promotion_and_goes_on() {
     site.insert_event("key", 2);
     let (verdict, _) = site.judge(&mut relay, reader);
     println!("{verdict}");
-    // Another timeline: what the slot sends again is published again.
-    verdict.assert_complete();
+    // Another timeline: what the slot sends again is found in the topic.
+    verdict.assert_exact(0);
     assert_eq!(relay.pid(), pid);
     let said = std::fs::read_to_string(relay.log_file()).unwrap();
     assert_eq!(said.matches("waiting for a primary").count(), 1, "{said}");
@@ -151,9 +151,12 @@ fn a_synchronized_slot_outlives_its_primary(kind: BrokerKind) {
     standby.sql("postgres", "select pg_promote()").unwrap();
     relay.wait_ready(LIMIT).unwrap();
     println!("{:?}", writers.join().unwrap());
-    // THEN every row that is there is published, in order
+    // THEN every row that is there is published, in order; and on Kafka, which can be asked, once
     site.url = standby.url(&site.name);
     let (verdict, _) = site.judge(&mut relay, reader);
     println!("{verdict}");
-    verdict.assert_complete();
+    match kind {
+        BrokerKind::Kafka => verdict.assert_exact(0),
+        BrokerKind::RabbitMq => verdict.assert_complete(),
+    }
 }

@@ -1,11 +1,10 @@
 //! Reads what the topics hold before events are published that an earlier process may have
 //! published already.
 //!
-//! These are the events of transactions that were committed before this process had the slot, or had
-//! it again after a peer. The
-//! first of them for a topic waits, and with it the intake, until a thread has read the end of that
-//! topic. Whatever goes wrong, the events are published again: reading can fail, and it ends after
-//! [`WITHIN`] in all.
+//! These are the events of transactions that were committed before this process had the slot, had it
+//! again after a peer, or had it on another timeline. The first of them for a topic waits, and with
+//! it the intake, until a thread has read the end of that topic. Whatever goes wrong, the events are
+//! published again: reading can fail, and it ends after [`WITHIN`] in all.
 
 use std::fmt;
 use std::ops::Range;
