@@ -140,6 +140,12 @@ fn a_synchronized_slot_outlives_its_primary(kind: BrokerKind) {
         primary.sql("postgres", "select pg_log_standby_snapshot()").unwrap();
         standby.sql("postgres", &copied).unwrap() == "1"
     });
+    // (Commands that would change slots are for the primary.)
+    let on_standby = RelayConfig { url: standby.url(&site.name), ..site.config() };
+    for words in [["slot", "create"].as_slice(), &["slot", "drop", "--yes"]] {
+        let ended = site.command(&on_standby, words).wait();
+        assert!(ended.err.contains("source.standby"), "{words:?}\n{ended}");
+    }
     // WHEN the primary dies under load, and the standby is promoted
     let (events, seconds) = volume((6_000, 5), (40_000, 15));
     let to_both = with_both(&site.url, &primary, &standby) + "?target_session_attrs=read-write";

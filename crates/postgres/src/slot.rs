@@ -30,11 +30,17 @@ pub async fn check_create(
     failover: bool,
 ) -> Result<(), Fault> {
     const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
-        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1)";
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1),
+        pg_catalog.pg_is_in_recovery()";
     let SourceSettings { slot: name, publication, .. } = settings;
     let row = client.query_typed_one(SQL, &[(publication, Type::TEXT)]).await;
     let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
     let (version, is_published): (i32, bool) = (row.get(0), row.get(1));
+    if row.get(2) {
+        return Err(on_standby(
+            "a slot that is made here keeps Postgres from copying that of the primary",
+        ));
+    }
     if !is_published {
         // The slot that `init` makes has no flag `failover`.
         let create = create_sql(settings);
@@ -62,6 +68,13 @@ pub async fn check_create(
     };
     let fault = not_ours(slot, &state.database).or_else(|| being_made(slot)).or_else(|| lost(slot));
     Err(fault.or_else(lacks_failover).unwrap_or_else(|| slot_exists(name)))
+}
+
+/// A command that is for the primary.
+fn on_standby(why: &str) -> Fault {
+    let what = format!("this server is a standby: {why}");
+    let mend = "the same command with the URL of the primary";
+    Fault::new(Exit::Source, "source.standby", what, "source.url", mend)
 }
 
 /// Creates the slot and returns the position from which
@@ -160,6 +173,11 @@ pub async fn check_drop(client: &Client, name: &str) -> Result<(), Fault> {
     };
     if let Some(fault) = of_other_database(slot, &state.database) {
         return Err(fault);
+    }
+    if slot.is_copy_on_standby() {
+        return Err(on_standby(
+            "its slot is a copy, which goes when that of the primary is dropped",
+        ));
     }
     slot.active_pid.map_or(Ok(()), |pid| Err(slot_active(name, Some(pid))))
 }

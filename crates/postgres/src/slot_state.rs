@@ -82,6 +82,16 @@ impl SlotFacts {
         self.failover == Some(true)
     }
 
+    /// A former primary has kept it: Postgres copies no slot of this name from the primary.
+    pub fn is_own_on_standby(&self) -> bool {
+        self.in_recovery && self.is_failover() && self.synced == Some(false)
+    }
+
+    /// Postgres has copied it from the primary.
+    pub fn is_copy_on_standby(&self) -> bool {
+        self.in_recovery && self.synced == Some(true)
+    }
+
     /// It can never be read again.
     pub fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
@@ -90,8 +100,7 @@ impl SlotFacts {
     /// The effect of the time without a reader on the slot; none where that is without limit, as it
     /// is for a slot that a standby synchronizes.
     pub fn idle_timeout(&self) -> Option<IdleTimeout> {
-        let is_synchronized = self.in_recovery && self.synced == Some(true);
-        let applies = !self.is_lost() && !is_synchronized;
+        let applies = !self.is_lost() && !self.is_copy_on_standby();
         let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && applies);
         let idle = self.idle_ms.map(Duration::from_millis);
         timeout.map(|ms| IdleTimeout { timeout: Duration::from_millis(ms), idle })

@@ -156,3 +156,25 @@ async fn a_crash_that_the_postmaster_outlives_begins_another_run() {
     assert!(after.confirmed_flush < before.confirmed_flush, "{after:?} {before:?}");
     assert_ne!(after.run, before.run);
 }
+
+#[test]
+fn a_slot_on_a_standby_is_a_copy_or_that_of_a_former_primary() {
+    let slot = |synced: bool, in_recovery: bool| -> SlotFacts {
+        serde_json::from_value(json!({
+            "slot_name": "s", "plugin": "pgoutput", "database": "app", "temporary": false,
+            "active": false, "active_pid": null, "confirmed_flush_lsn": "0/20", "restart_lsn": "0/10",
+            "wal_status": "reserved", "failover": true, "synced": synced, "in_recovery": in_recovery,
+        }))
+        .unwrap()
+    };
+    for (synced, in_recovery, is_own, is_copy) in [
+        (false, false, false, false),
+        // The flag stays after a promotion.
+        (true, false, false, false),
+        (false, true, true, false),
+        (true, true, false, true),
+    ] {
+        let slot = slot(synced, in_recovery);
+        assert_eq!((slot.is_own_on_standby(), slot.is_copy_on_standby()), (is_own, is_copy));
+    }
+}

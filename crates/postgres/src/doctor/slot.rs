@@ -35,6 +35,7 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
     findings.extend(pinned(slot, facts, settings));
     findings.extend(idle_timeout(slot));
     findings.extend(not_synchronized(slot));
+    findings.extend(own_on_standby(slot));
     match being_made(slot) {
         // A relay waits for it.
         Some(fault) => findings.insert(0, Finding::warn(fault.code, fault.what)),
@@ -141,6 +142,20 @@ fn not_synchronized(slot: &SlotFacts) -> Option<Finding> {
             quote_literal(&slot.name)
         ),
     ))
+}
+
+/// Warns of a slot that this standby has from when it was a primary.
+fn own_on_standby(slot: &SlotFacts) -> Option<Finding> {
+    slot.is_own_on_standby().then(|| {
+        Finding::warn(
+            "slot.not-synchronized",
+            format!(
+                "slot {0} is this standby's own, from when it was a primary: Postgres does not synchronize a slot of this name, and after a \
+                 promotion it stands where it was then; on this server: walrelay slot drop {0}, and Postgres copies that of the primary",
+                slot.name
+            ),
+        )
+    })
 }
 
 fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
