@@ -1,10 +1,15 @@
 //! Maps and sets whose order is the same in each process: the standard library draws a seed for its own.
 
 use std::collections;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 
 pub type HashMap<K, V> = collections::HashMap<K, V, BuildHasherDefault<FixedHasher>>;
 pub type HashSet<T> = collections::HashSet<T, BuildHasherDefault<FixedHasher>>;
+
+/// The same hash in each process.
+pub fn fixed_hash(item: impl Hash) -> u64 {
+    BuildHasherDefault::<FixedHasher>::default().hash_one(item)
+}
 
 /// Hashes numbers, hashes, and names that the owner of the database has chosen. Where others choose
 /// what is hashed, [`super::random::Salt`] is needed.
@@ -52,14 +57,11 @@ impl Hasher for FixedHasher {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::{BuildHasher as _, Hash};
-
     use super::*;
 
     /// Tables look at the low bits of a hash, and at the seven highest.
     fn spreads<T: Hash>(items: impl Iterator<Item = T>) -> bool {
-        let hashes: Vec<u64> =
-            items.map(|it| BuildHasherDefault::<FixedHasher>::default().hash_one(it)).collect();
+        let hashes: Vec<u64> = items.map(fixed_hash).collect();
         let different = |part: fn(&u64) -> u64| hashes.iter().map(part).collect::<HashSet<_>>();
         assert_eq!(hashes.len(), 256);
         different(|hash| hash % 1024).len() > 150 && different(|hash| hash >> 57).len() > 80

@@ -12,7 +12,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
-use crate::base::hash::HashMap;
+use crate::base::hash::{HashMap, HashSet};
 use crate::base::random::{Random, Salt};
 use crate::mutants::{Mutant, on};
 
@@ -26,8 +26,8 @@ pub trait LaneItem {
     /// Items of one lane are sent one after the other.
     fn lane(&self) -> Option<u64>;
 
-    /// A name that no two items in flight may share, where the broker's answers need one.
-    fn unique(&self) -> Option<&str>;
+    /// Hash of a name that no two items in flight may share, where the broker's answers need one.
+    fn unique(&self) -> Option<u64>;
 
     /// Everything that is copied when the item is sent.
     fn size_bytes(&self) -> usize;
@@ -53,6 +53,7 @@ impl KeyHasher {
 
 struct Entry<T> {
     item: Arc<T>,
+    in_flight: bool,
     /// Refused by the broker: it and its lane wait until [`KeyLanes::retry`] is called.
     refused: bool,
     /// Was in flight when the broker closed the channel because of some message.
@@ -76,13 +77,14 @@ pub struct KeyLanes<T> {
     lanes: HashMap<u64, Lane>,
     /// May be sent.
     ready: BTreeSet<Sequence>,
-    in_flight: BTreeSet<Sequence>,
+    /// How many are in flight.
+    in_flight: usize,
     /// Events in flight for which [`KeyLanes::unanswered`] was called.
     unanswered: BTreeSet<Sequence>,
     /// The bytes of those in flight that may still be answered soon.
     in_flight_bytes: usize,
-    /// The unique names of what is in flight.
-    names: BTreeSet<String>,
+    /// The hashes of the unique names of what is in flight.
+    names: HashSet<u64>,
     /// While there are suspects, one event is sent at a time.
     suspects: usize,
 }
@@ -93,10 +95,10 @@ impl<T> Default for KeyLanes<T> {
             entries: HashMap::default(),
             lanes: HashMap::default(),
             ready: BTreeSet::new(),
-            in_flight: BTreeSet::new(),
+            in_flight: 0,
             unanswered: BTreeSet::new(),
             in_flight_bytes: 0,
-            names: BTreeSet::new(),
+            names: HashSet::default(),
             suspects: 0,
         }
     }
@@ -119,7 +121,7 @@ impl<T: LaneItem> KeyLanes<T> {
     /// Whether it also shares its unique name with nothing in flight.
     pub fn is_free(&self, sequence: Sequence) -> bool {
         let name = self.item(sequence).and_then(T::unique);
-        self.is_ready(sequence) && name.is_none_or(|name| !self.names.contains(name))
+        self.is_ready(sequence) && name.is_none_or(|name| !self.names.contains(&name))
     }
 
     pub fn item(&self, sequence: Sequence) -> Option<&T> {
@@ -137,6 +139,7 @@ impl<T: LaneItem> KeyLanes<T> {
         }
         let entry = Entry {
             item: Arc::new(item),
+            in_flight: false,
             refused: false,
             suspect: false,
             suspect_aside: false,
@@ -168,7 +171,7 @@ impl<T: LaneItem> KeyLanes<T> {
         let lane = entry.item.lane().and_then(|lane| self.lanes.get(&lane));
         let is_first = lane.is_none_or(|lane| lane.members.first() == Some(&sequence));
         let is_first = is_first || on(Mutant::LaneInParallel);
-        if is_first && !entry.refused && !self.in_flight.contains(&sequence) {
+        if is_first && !entry.refused && !entry.in_flight {
             self.ready.insert(sequence);
         }
     }
@@ -183,7 +186,7 @@ impl<T: LaneItem> KeyLanes<T> {
         &self,
         mut may_go: impl FnMut(Sequence, &T) -> bool,
     ) -> Option<(Sequence, Arc<T>)> {
-        let in_flight = self.in_flight.len() - self.unanswered.len();
+        let in_flight = self.in_flight - self.unanswered.len();
         if in_flight >= IN_FLIGHT_EVENTS_MAX || (self.suspects > 0 && in_flight > 0) {
             return None;
         }
@@ -193,7 +196,7 @@ impl<T: LaneItem> KeyLanes<T> {
         // again goes last.
         let is_first = |entry: &Entry<T>| entry.suspect && !entry.unanswered;
         let mut first = entries.clone().filter(|(_, entry)| is_first(entry));
-        let is_name_taken = |item: &T| item.unique().is_some_and(|name| self.names.contains(name));
+        let is_name_taken = |item: &T| item.unique().is_some_and(|name| self.names.contains(&name));
         // A name may be taken for long.
         let skips_names = !self.unanswered.is_empty();
         let mut goes = |(sequence, entry): &(Sequence, &Entry<T>)| {
@@ -212,9 +215,11 @@ impl<T: LaneItem> KeyLanes<T> {
     /// The event that [`KeyLanes::peek`] returned is sent, and in flight from here on.
     pub fn sent(&mut self, sequence: Sequence, item: &T) {
         self.ready.remove(&sequence);
-        self.in_flight.insert(sequence);
+        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        entry.in_flight = true;
+        self.in_flight += 1;
         self.in_flight_bytes += item.size_bytes();
-        self.names.extend(item.unique().map(str::to_owned));
+        self.names.extend(item.unique());
     }
 
     /// The event that [`KeyLanes::peek`] returned cannot be sent now. It is no longer ready, and no
@@ -256,7 +261,7 @@ impl<T: LaneItem> KeyLanes<T> {
     /// order.
     pub fn take_recovered(&mut self, id: u64) -> Vec<(Sequence, T)> {
         let has_recovered =
-            |lane: &&Lane| lane.troubled == 0 && lane.members.is_disjoint(&self.in_flight);
+            |lane: &&Lane| lane.troubled == 0 && !lane.members.iter().any(|it| self.is_in_flight(*it));
         if self.lanes.get(&id).filter(has_recovered).is_none() {
             return Vec::new();
         }
@@ -302,10 +307,8 @@ impl<T: LaneItem> KeyLanes<T> {
 
     /// Puts its dead letter in the place of an event that is not in flight.
     pub fn replace_with_dead_letter(&mut self, sequence: Sequence, letter: T) {
-        if self.in_flight.contains(&sequence) {
-            return;
-        }
-        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        let entry = self.entries.get_mut(&sequence);
+        let Some(entry) = entry.filter(|entry| !entry.in_flight) else { return };
         if cfg!(test) {
             assert_eq!(entry.item.lane(), letter.lane(), "a letter has the key of its event");
         }
@@ -320,7 +323,7 @@ impl<T: LaneItem> KeyLanes<T> {
         let mut refused = Vec::new();
         for behind in lane.into_iter().flat_map(|lane| lane.members.range(sequence + 1..)) {
             let Some(entry) = self.entries.get_mut(behind) else { continue };
-            let is_sent = self.ready.contains(behind) || self.in_flight.contains(behind);
+            let is_sent = entry.in_flight || self.ready.contains(behind);
             if !is_sent && !entry.refused {
                 entry.refused = true;
                 refused.push(*behind);
@@ -336,13 +339,14 @@ impl<T: LaneItem> KeyLanes<T> {
     /// without an answer is hardly the reason: the broker closes at once.
     pub fn connection_lost(&mut self, because_of_a_message: bool) {
         let unanswered = std::mem::take(&mut self.unanswered);
-        for sequence in std::mem::take(&mut self.in_flight) {
+        self.in_flight = 0;
+        for (sequence, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.in_flight) {
+            entry.in_flight = false;
             if on(Mutant::RabbitLossForgotten) {
                 continue;
             }
-            let Some(entry) = self.entries.get_mut(&sequence) else { continue };
-            self.ready.insert(sequence);
-            if because_of_a_message && !entry.suspect && !unanswered.contains(&sequence) {
+            self.ready.insert(*sequence);
+            if because_of_a_message && !entry.suspect && !unanswered.contains(sequence) {
                 entry.suspect = true;
                 self.suspects += 1;
             }
@@ -365,7 +369,7 @@ impl<T: LaneItem> KeyLanes<T> {
         if on(Mutant::RabbitUnansweredForgotten) {
             return;
         }
-        let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
+        let is_new = self.is_in_flight(sequence) && self.unanswered.insert(sequence);
         if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
             entry.unanswered = true;
             self.in_flight_bytes -= entry.item.size_bytes();
@@ -375,7 +379,7 @@ impl<T: LaneItem> KeyLanes<T> {
 
     /// Whether nothing may be sent now, and no answer is expected soon.
     pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.in_flight.len() == self.unanswered.len()
+        self.ready.is_empty() && self.in_flight == self.unanswered.len()
     }
 
     /// Whether anything in flight was left without an answer for long.
@@ -392,26 +396,42 @@ impl<T: LaneItem> KeyLanes<T> {
         self.entries.get(&sequence).is_some_and(|entry| entry.suspect)
     }
 
-    pub fn in_flight(&self) -> impl Iterator<Item = (Sequence, &T)> {
-        self.in_flight.iter().filter_map(|sequence| Some((*sequence, self.item(*sequence)?)))
+    fn is_in_flight(&self, sequence: Sequence) -> bool {
+        self.entries.get(&sequence).is_some_and(|entry| entry.in_flight)
+    }
+
+    /// Whether anything is in flight.
+    pub fn has_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// The events in flight, in their order. Looks at all events.
+    pub fn in_flight(&self) -> Vec<(Sequence, &T)> {
+        let entries = self.entries.iter().filter(|(_, entry)| entry.in_flight);
+        let mut in_flight: Vec<_> =
+            entries.map(|(sequence, entry)| (*sequence, &*entry.item)).collect();
+        in_flight.sort_unstable_by_key(|(sequence, _)| *sequence);
+        in_flight
     }
 
     /// The only event in flight, if it was a suspect before.
     pub fn lone_suspect(&self) -> Option<Sequence> {
-        let mut all = self.in_flight.iter();
-        let only = all.next().copied().filter(|_| all.next().is_none())?;
-        self.entries.get(&only).filter(|entry| entry.suspect).map(|_| only)
+        let mut only = self.entries.iter().filter(|_| self.in_flight == 1);
+        let (sequence, _) = only.find(|(_, entry)| entry.in_flight && entry.suspect)?;
+        Some(*sequence)
     }
 
     fn answered(&mut self, sequence: Sequence) {
-        let Some(entry) = self.entries.get(&sequence) else { return };
-        self.ready.remove(&sequence);
+        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        if !std::mem::take(&mut entry.in_flight) {
+            self.ready.remove(&sequence);
+            return;
+        }
+        self.in_flight -= 1;
         let is_counted = !self.unanswered.remove(&sequence);
-        if self.in_flight.remove(&sequence) {
-            self.in_flight_bytes -= if is_counted { entry.item.size_bytes() } else { 0 };
-            if let Some(name) = entry.item.unique() {
-                self.names.remove(name);
-            }
+        self.in_flight_bytes -= if is_counted { entry.item.size_bytes() } else { 0 };
+        if let Some(name) = entry.item.unique() {
+            self.names.remove(&name);
         }
     }
 }

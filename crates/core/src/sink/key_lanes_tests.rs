@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::hash::fixed_hash;
 
 #[derive(Debug)]
 struct Item {
@@ -18,8 +19,8 @@ impl LaneItem for Item {
         self.lane
     }
 
-    fn unique(&self) -> Option<&str> {
-        Some(&self.id)
+    fn unique(&self) -> Option<u64> {
+        Some(fixed_hash(&self.id))
     }
 
     fn size_bytes(&self) -> usize {

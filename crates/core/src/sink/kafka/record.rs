@@ -74,7 +74,7 @@ impl LaneItem for Record {
     }
 
     /// A delivery report names the event by its sequence.
-    fn unique(&self) -> Option<&str> {
+    fn unique(&self) -> Option<u64> {
         None
     }
 

@@ -19,7 +19,7 @@
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
 //! channel of others, and none while it has any on its own.
 
-use std::collections::btree_map::Entry;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -27,9 +27,10 @@ use std::time::{Duration, Instant};
 
 use super::answer::Answer;
 use super::connection_loss::ConnectionLoss;
-use super::in_flight::{PublishOutcome, PublishesInFlight};
+use super::in_flight::{AnsweredPublish, Destination, PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
 use crate::base::random::Salt;
 use crate::mutants::{Mutant, on};
 
@@ -42,9 +43,6 @@ const SPAN_MAX: u64 = 128;
 const UNPROVEN_SPAN_MAX: u64 = 16;
 /// When there is no channel left, one that has answered within this time is shared.
 const SHARED_FOR: Duration = Duration::from_millis(250);
-
-/// Hash of exchange and routing key. Two that are equal only wait for each other.
-type Destination = u64;
 
 #[derive(Debug)]
 struct PublishChannel {
@@ -94,7 +92,7 @@ pub(super) struct PublishChannels {
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<Destination>,
     /// How many messages each destination has in flight, on all channels.
-    in_flight_of: BTreeMap<Destination, usize>,
+    in_flight_of: HashMap<Destination, usize>,
     /// Destinations of what was answered since the last release.
     answered: BTreeSet<Destination>,
 }
@@ -136,7 +134,7 @@ impl PublishChannels {
         if channel.is_idle() && channel.destination != Some(destination) {
             (channel.destination, channel.is_proven) = (Some(destination), false);
         }
-        channel.in_flight.add(sequence, Arc::clone(message), now);
+        channel.in_flight.add(sequence, destination, Arc::clone(message), now);
         self.unwritten.push_back(index);
         *self.in_flight_of.entry(destination).or_default() += 1;
         Some(channel.number)
@@ -193,31 +191,32 @@ impl PublishChannels {
         found
     }
 
-    /// Returns the outcomes that the answers decide, and why no more will follow if one of them makes no
-    /// sense. Call [`PublishChannels::note_answered`] for each outcome.
+    /// Returns the publishes that the answers decide, and why no more will follow if one of them makes no
+    /// sense.
     pub(super) fn take_answers(
         &mut self,
         answers: Vec<(u16, Answer)>,
         now: Instant,
-    ) -> (Vec<(Sequence, PublishOutcome)>, Option<ConnectionLoss>) {
-        let mut outcomes = Vec::with_capacity(answers.len());
+    ) -> (Vec<AnsweredPublish>, Option<ConnectionLoss>) {
+        let mut answered = Vec::with_capacity(answers.len());
         for (number, answer) in answers {
-            let known = outcomes.len();
+            let known = answered.len();
             let mut channels = self.channels.iter_mut();
             let is_meant =
                 |it: &&mut PublishChannel| it.number == number || on(Mutant::RabbitChannelIgnored);
             let Some(channel) = channels.find(is_meant) else { continue };
-            if let Err(loss) = channel.in_flight.take_answer(answer, &mut outcomes) {
+            if let Err(loss) = channel.in_flight.take_answer(answer, &mut answered) {
                 self.close();
-                return (outcomes, Some(loss));
+                return (answered, Some(loss));
             }
             // A channel that gives up waiting for a queue nacks.
-            let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
-            if outcomes[known..].iter().any(took) {
+            let took = |publish: &AnsweredPublish| publish.outcome != PublishOutcome::Nacked;
+            if answered[known..].iter().any(took) {
                 (channel.is_proven, channel.answered_at) = (true, Some(now));
             }
+            answered[known..].iter().for_each(|publish| self.note_answered(publish.destination));
         }
-        (outcomes, None)
+        (answered, None)
     }
 
     /// Forgets the channels: answers behind a close count no more.
@@ -226,9 +225,8 @@ impl PublishChannels {
         self.unwritten.clear();
     }
 
-    /// Notes that the message is in flight no more: others for its destination may find room.
-    pub(super) fn note_answered(&mut self, message: &AmqpMessage) {
-        let destination = self.destination(message);
+    /// Notes that a message is in flight no more: others for its destination may find room.
+    fn note_answered(&mut self, destination: Destination) {
         if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

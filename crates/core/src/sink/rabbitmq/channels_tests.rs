@@ -68,16 +68,15 @@ impl Fixture {
                 (*channel, Answer::Confirm { tag: *tag, multiple: false, acked: true })
             })
             .collect();
-        let (outcomes, loss) = self.channels.take_answers(answers, self.now);
+        let (answered, loss) = self.channels.take_answers(answers, self.now);
         assert_eq!(loss, None);
-        for (sequence, _) in &outcomes {
-            self.sent.remove(sequence);
-            self.channels.note_answered(&message(self.routing_keys[sequence], *sequence));
+        for publish in &answered {
+            self.sent.remove(&publish.sequence);
         }
         for sequence in self.channels.release(self.now) {
             self.try_again(sequence);
         }
-        outcomes.len()
+        answered.len()
     }
 
     fn in_flight(&self, routing_key: &str) -> usize {

@@ -4,7 +4,7 @@
 //! RabbitMQ confirms a message that it cannot route, after it has returned it. A return names no
 //! tag: it is matched by the message id, which is unique among what is in flight.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,21 @@ pub(super) enum PublishOutcome {
     Returned(ReturnedMessage),
 }
 
+/// Hash of exchange and routing key. Two that are equal only wait for each other.
+pub(super) type Destination = u64;
+
+/// A publish that the broker has answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AnsweredPublish {
+    pub sequence: Sequence,
+    pub destination: Destination,
+    pub outcome: PublishOutcome,
+}
+
 #[derive(Debug)]
 struct PublishInFlight {
     sequence: Sequence,
+    destination: Destination,
     message: Arc<AmqpMessage>,
     sent_at: Instant,
     /// When the connection had taken its last byte.
@@ -36,9 +48,9 @@ struct PublishInFlight {
 
 #[derive(Debug, Default)]
 pub(super) struct PublishesInFlight {
-    /// The publishes by delivery tag, which begins with 1.
-    publishes: BTreeMap<u64, PublishInFlight>,
-    /// How many were sent.
+    /// From the oldest publish in flight to the newest that was sent; `None` if it is answered.
+    publishes: VecDeque<Option<PublishInFlight>>,
+    /// How many were sent. It is the delivery tag of the newest.
     sent: u64,
     /// How many of these were written.
     written: u64,
@@ -46,17 +58,40 @@ pub(super) struct PublishesInFlight {
 
 impl PublishesInFlight {
     /// The message is sent behind all that were sent before it.
-    pub(super) fn add(&mut self, sequence: Sequence, message: Arc<AmqpMessage>, sent_at: Instant) {
+    pub(super) fn add(
+        &mut self,
+        sequence: Sequence,
+        destination: Destination,
+        message: Arc<AmqpMessage>,
+        sent_at: Instant,
+    ) {
         let (written_at, returned) = (None, None);
+        self.publishes.push_back(Some(PublishInFlight {
+            sequence,
+            destination,
+            message,
+            sent_at,
+            written_at,
+            returned,
+        }));
         self.sent += 1;
-        let publish = PublishInFlight { sequence, message, sent_at, written_at, returned };
-        self.publishes.insert(self.sent, publish);
+    }
+
+    /// The place of the publish with this delivery tag; `None` before the oldest in flight.
+    fn index(&self, tag: u64) -> Option<usize> {
+        let oldest = self.sent + 1 - self.span();
+        tag.checked_sub(oldest).map(|index| index as usize)
+    }
+
+    fn in_flight(&self) -> impl Iterator<Item = &PublishInFlight> {
+        self.publishes.iter().flatten()
     }
 
     /// Notes that the connection has taken the next of the messages that were sent.
     pub(super) fn note_written(&mut self, now: Instant) {
         self.written += 1;
-        if let Some(publish) = self.publishes.get_mut(&self.written) {
+        let index = self.index(self.written);
+        if let Some(Some(publish)) = index.and_then(|index| self.publishes.get_mut(index)) {
             publish.written_at = Some(now);
         }
     }
@@ -67,18 +102,17 @@ impl PublishesInFlight {
 
     /// How many were sent from the oldest in flight on.
     pub(super) fn span(&self) -> u64 {
-        self.publishes.first_key_value().map_or(0, |(oldest, _)| self.sent + 1 - oldest)
+        self.publishes.len() as u64
     }
 
     /// When the oldest publish in flight was sent.
     pub(super) fn sent_since(&self) -> Option<Instant> {
-        self.publishes.values().next().map(|it| it.sent_at)
+        self.in_flight().next().map(|it| it.sent_at)
     }
 
     /// The oldest publish in flight, and when it was written, if it is.
     pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
-        let PublishInFlight { sequence, message, written_at, .. } =
-            self.publishes.values().next()?;
+        let PublishInFlight { sequence, message, written_at, .. } = self.in_flight().next()?;
         written_at.map(|at| (*sequence, &**message, at))
     }
 
@@ -91,18 +125,18 @@ impl PublishesInFlight {
         let is_old = move |it: &&PublishInFlight| {
             it.written_at.is_some_and(|at| now.saturating_duration_since(at) >= length)
         };
-        self.publishes.values().take_while(is_old).map(|it| it.sequence)
+        self.in_flight().take_while(is_old).map(|it| it.sequence)
     }
 
-    /// Adds the outcomes that the answer decides, or returns the loss if no more will follow.
+    /// Adds the publishes that the answer decides, or returns the loss if no more will follow.
     pub(super) fn take_answer(
         &mut self,
         answer: Answer,
-        outcomes: &mut Vec<(Sequence, PublishOutcome)>,
+        answered: &mut Vec<AnsweredPublish>,
     ) -> AmqpResult<()> {
         match answer {
             Answer::Confirm { tag, multiple, acked } => {
-                self.take_confirm(tag, multiple, acked, outcomes)
+                self.take_confirm(tag, multiple, acked, answered)
             }
             Answer::Returned(returned) => self.note_returned(returned),
         }
@@ -113,7 +147,7 @@ impl PublishesInFlight {
         tag: u64,
         multiple: bool,
         acked: bool,
-        outcomes: &mut Vec<(Sequence, PublishOutcome)>,
+        answered: &mut Vec<AnsweredPublish>,
     ) -> AmqpResult<()> {
         let written = self.written;
         // With `multiple` tag 0 means all in flight.
@@ -127,16 +161,15 @@ impl PublishesInFlight {
             true => !on(Mutant::RabbitMultipleIsSingle),
             false => on(Mutant::RabbitSingleIsMultiple),
         };
-        // A tag that is missing was answered already.
-        let answered: Vec<PublishInFlight> = if multiple {
-            let behind = tag + 1 + u64::from(on(Mutant::RabbitRangeOneMore));
-            let later = self.publishes.split_off(&behind);
-            std::mem::replace(&mut self.publishes, later).into_values().collect()
-        } else {
-            self.publishes.remove(&tag).into_iter().collect()
-        };
-        for publish in answered {
-            let outcome = match publish.returned {
+        // One before the oldest was answered already.
+        let Some(index) = self.index(tag) else { return Ok(()) };
+        let (first, mut end) = if multiple { (0, index + 1) } else { (index, index + 1) };
+        if multiple && on(Mutant::RabbitRangeOneMore) {
+            end = self.publishes.len().min(end + 1);
+        }
+        for publish in self.publishes.range_mut(first..end).filter_map(Option::take) {
+            let PublishInFlight { sequence, destination, returned, .. } = publish;
+            let outcome = match returned {
                 Some(_) if on(Mutant::RabbitReturnForgotten) => continue,
                 Some(returned) if !on(Mutant::RabbitReturnIsAck) => {
                     PublishOutcome::Returned(returned)
@@ -145,13 +178,18 @@ impl PublishesInFlight {
                 None if !acked && !on(Mutant::RabbitNackIsAck) => PublishOutcome::Nacked,
                 _ => PublishOutcome::Confirmed,
             };
-            outcomes.push((publish.sequence, outcome));
+            answered.push(AnsweredPublish { sequence, destination, outcome });
+        }
+        while self.publishes.front().is_some_and(Option::is_none) {
+            self.publishes.pop_front();
         }
         Ok(())
     }
 
     fn note_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
-        let mut publishes = self.publishes.range_mut(..=self.written).map(|(_, publish)| publish);
+        let unwritten = (self.sent - self.written) as usize;
+        let written = self.publishes.len().saturating_sub(unwritten);
+        let mut publishes = self.publishes.iter_mut().take(written).flatten();
         let Some(publish) = publishes.find(|publish| {
             publish.message.id() == returned.id || on(Mutant::RabbitReturnOfOldest)
         }) else {

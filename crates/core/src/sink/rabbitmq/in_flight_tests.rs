@@ -15,7 +15,7 @@ fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {
 
 /// Adds a message, which is written at once.
 fn add(in_flight: &mut PublishesInFlight, sequence: Sequence, now: Instant) {
-    in_flight.add(sequence, message(&sequence.to_string()), now);
+    in_flight.add(sequence, 0, message(&sequence.to_string()), now);
     in_flight.note_written(now);
 }
 
@@ -24,10 +24,10 @@ fn settle(
     in_flight: &mut PublishesInFlight,
     answers: Vec<Answer>,
 ) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
-    let mut outcomes = Vec::new();
+    let mut answered = Vec::new();
     let mut answers = answers.into_iter();
-    let end = answers.try_for_each(|answer| in_flight.take_answer(answer, &mut outcomes));
-    (outcomes, end)
+    let end = answers.try_for_each(|answer| in_flight.take_answer(answer, &mut answered));
+    (answered.into_iter().map(|publish| (publish.sequence, publish.outcome)).collect(), end)
 }
 
 fn ack(tag: u64, multiple: bool) -> Answer {
@@ -98,7 +98,7 @@ fn publishes_that_were_written_long_ago_are_known() {
     for (sequence, written_at) in [(10, began), (11, began + second), (12, began + 2 * second)] {
         add(&mut in_flight, sequence, written_at);
     }
-    in_flight.add(13, message("13"), began);
+    in_flight.add(13, 0, message("13"), began);
     let written_for = |length| in_flight.written_for(length, began + 2 * second);
     assert_eq!(written_for(second).collect::<Vec<_>>(), [10, 11]);
     assert_eq!(written_for(3 * second).count(), 0);
@@ -109,12 +109,12 @@ fn publishes_that_were_written_long_ago_are_known() {
 fn a_message_that_is_not_written_has_no_answer() {
     for answer in [ack(2, false), ack(2, true), Answer::Returned(returned(11))] {
         let mut in_flight = in_flight(10..11);
-        in_flight.add(11, message("11"), Instant::now());
+        in_flight.add(11, 0, message("11"), Instant::now());
         assert!(settle(&mut in_flight, vec![answer]).1.is_err());
     }
     // WHEN all are confirmed THEN it is not among them
     let mut in_flight = in_flight(10..11);
-    in_flight.add(11, message("11"), Instant::now());
+    in_flight.add(11, 0, message("11"), Instant::now());
     let (outcomes, _) = settle(&mut in_flight, vec![ack(0, true)]);
     assert_eq!(outcomes, [(10, PublishOutcome::Confirmed)]);
 }

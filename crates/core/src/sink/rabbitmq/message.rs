@@ -12,6 +12,7 @@ use super::connection_loss::{AmqpAddress, ConnectionLoss};
 use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
+use crate::base::hash::fixed_hash;
 use crate::base::text::quoted;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
 use crate::dead_letter::writer::{
@@ -353,9 +354,9 @@ impl LaneItem for AmqpMessage {
         self.lane
     }
 
-    /// A return is matched by the event id.
-    fn unique(&self) -> Option<&str> {
-        Some(self.id())
+    /// A return is matched by the event id. Two ids with one hash only wait for each other.
+    fn unique(&self) -> Option<u64> {
+        Some(fixed_hash(self.id()))
     }
 
     fn size_bytes(&self) -> usize {

@@ -22,7 +22,7 @@ impl Publisher {
         let (losses, channels) = (std::mem::take(&mut open.losses), open.channels);
         // The only channel carries events; the question that comes before the first event needs another.
         let cannot_ask =
-            channels == 1 && !open.is_opening && self.unconfirmed.in_flight().next().is_none();
+            channels == 1 && !open.is_opening && !self.unconfirmed.has_in_flight();
         if open.has_sent_doubtful {
             // The next connection sends others first, however long it takes to make one.
             self.doubtful_since = None;
@@ -49,7 +49,8 @@ impl Publisher {
             }
         }
         if on(Mutant::RabbitLossIsConfirm) {
-            let all: Vec<_> = self.unconfirmed.in_flight().map(|(sequence, _)| sequence).collect();
+            let in_flight = self.unconfirmed.in_flight().into_iter();
+            let all: Vec<_> = in_flight.map(|(sequence, _)| sequence).collect();
             all.iter().for_each(|sequence| self.unconfirmed.confirmed(*sequence));
             self.reports.extend(all.into_iter().map(SinkReport::Confirmed));
         }
@@ -81,7 +82,7 @@ impl Publisher {
         let limits = self.status.limits;
         let is_over_one = loss.is_refused_publish() && self.publish_refused(loss, now)
             || self.exchange_missing(loss, now);
-        if self.unconfirmed.in_flight().any(|(_, message)| message.excess(&limits).is_some()) {
+        if self.unconfirmed.in_flight().iter().any(|(_, message)| message.excess(&limits).is_some()) {
             // It is not sent again, and all others are.
             return true;
         }
@@ -110,7 +111,7 @@ impl Publisher {
     /// The message over which the broker must have closed.
     fn blamed(&self) -> Option<Sequence> {
         if on(Mutant::RabbitCloseBlamesFirst) {
-            return self.unconfirmed.in_flight().next().map(|(sequence, _)| sequence);
+            return self.unconfirmed.in_flight().first().map(|(sequence, _)| *sequence);
         }
         self.unconfirmed.lone_suspect()
     }
@@ -118,7 +119,8 @@ impl Publisher {
     /// The login may not publish somewhere. Returns whether it is known which messages are meant:
     /// those for the place that the broker names, or else the only one in flight.
     fn publish_refused(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
-        let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight(), now);
+        let in_flight = self.unconfirmed.in_flight().into_iter();
+        let mut meant = self.refusals.add(loss, in_flight, now);
         if meant.is_empty() {
             meant.extend(self.unconfirmed.lone_suspect());
         }
@@ -130,7 +132,7 @@ impl Publisher {
     /// The broker closed over an exchange for which it could not be asked, or that has just gone. Returns
     /// whether it is known which messages are meant.
     fn exchange_missing(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
-        let in_flight = self.unconfirmed.in_flight();
+        let in_flight = self.unconfirmed.in_flight().into_iter();
         let meant = in_flight.filter(|(_, message)| {
             loss.misses_exchange(message.exchange()) && !on(Mutant::RabbitMissingExchangeForgotten)
         });

@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::channels::{CHANNELS_MAX, PublishChannels};
 use super::connection_loss::{AmqpAddress, ConnectionLoss};
 use super::exchanges::KnownExchanges;
-use super::in_flight::PublishOutcome;
+use super::in_flight::{AnsweredPublish, PublishOutcome};
 use super::limits::Limits;
 use super::message::AmqpMessage;
 use super::port::{AmqpEvent, AmqpPort, ConnectionFacts};
@@ -482,9 +482,9 @@ impl Publisher {
 
     /// The broker has answered publishes: it has confirmed, refused or returned them.
     fn take_answers(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
-        let (outcomes, loss) = self.channels.take_answers(answers, now);
+        let (answered, loss) = self.channels.take_answers(answers, now);
         loss.into_iter().for_each(|loss| self.note_loss(loss));
-        if outcomes.is_empty() {
+        if answered.is_empty() {
             return;
         }
         self.end_backoff.succeeded();
@@ -493,9 +493,8 @@ impl Publisher {
             self.report_reachable();
         }
         let mut was_refused = false;
-        for (sequence, outcome) in outcomes {
+        for AnsweredPublish { sequence, outcome, .. } in answered {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
-            self.channels.note_answered(message);
             if self.refusals.answered(message) {
                 self.doubtful_beside_unanswered = None;
                 was_refused = true;

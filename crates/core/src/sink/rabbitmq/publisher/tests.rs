@@ -442,7 +442,7 @@ fn fixture_with_all_sent() -> Fixture {
     }
     fixture.advance();
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    let in_flight = fixture.publisher.unconfirmed.in_flight().count();
+    let in_flight = fixture.publisher.unconfirmed.in_flight().len();
     assert!(in_flight > 500, "{in_flight}");
     fixture
 }

@@ -167,7 +167,7 @@ fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
     fixture.connect_again();
     fixture.sent();
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    assert_eq!(fixture.publisher.unconfirmed.in_flight().count(), 1);
+    assert_eq!(fixture.publisher.unconfirmed.in_flight().len(), 1);
 }
 
 #[test]
