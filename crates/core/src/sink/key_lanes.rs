@@ -260,8 +260,9 @@ impl<T: LaneItem> KeyLanes<T> {
     /// Removes a lane without troubled events of which nothing is in flight. Returns its events in
     /// order.
     pub fn take_recovered(&mut self, id: u64) -> Vec<(Sequence, T)> {
-        let has_recovered =
-            |lane: &&Lane| lane.troubled == 0 && !lane.members.iter().any(|it| self.is_in_flight(*it));
+        let has_recovered = |lane: &&Lane| {
+            lane.troubled == 0 && !lane.members.iter().any(|it| self.is_in_flight(*it))
+        };
         if self.lanes.get(&id).filter(has_recovered).is_none() {
             return Vec::new();
         }
@@ -396,7 +397,7 @@ impl<T: LaneItem> KeyLanes<T> {
         self.entries.get(&sequence).is_some_and(|entry| entry.suspect)
     }
 
-    fn is_in_flight(&self, sequence: Sequence) -> bool {
+    pub fn is_in_flight(&self, sequence: Sequence) -> bool {
         self.entries.get(&sequence).is_some_and(|entry| entry.in_flight)
     }
 

@@ -106,8 +106,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
 
     /// The topic of an event in flight.
     pub(super) fn destination(&self, sequence: Sequence) -> Option<String> {
-        let mut in_flight = self.events.in_flight();
-        let (_, record) = in_flight.find(|(it, _)| *it == sequence)?;
+        let record = self.events.item(sequence).filter(|_| self.events.is_in_flight(sequence))?;
         Some(format!("topic {}", record.topic))
     }
 

@@ -21,8 +21,7 @@ impl Publisher {
         let Connection::Open(open) = &mut self.connection else { return };
         let (losses, channels) = (std::mem::take(&mut open.losses), open.channels);
         // The only channel carries events; the question that comes before the first event needs another.
-        let cannot_ask =
-            channels == 1 && !open.is_opening && !self.unconfirmed.has_in_flight();
+        let cannot_ask = channels == 1 && !open.is_opening && !self.unconfirmed.has_in_flight();
         if open.has_sent_doubtful {
             // The next connection sends others first, however long it takes to make one.
             self.doubtful_since = None;
@@ -82,7 +81,8 @@ impl Publisher {
         let limits = self.status.limits;
         let is_over_one = loss.is_refused_publish() && self.publish_refused(loss, now)
             || self.exchange_missing(loss, now);
-        if self.unconfirmed.in_flight().iter().any(|(_, message)| message.excess(&limits).is_some()) {
+        if self.unconfirmed.in_flight().iter().any(|(_, message)| message.excess(&limits).is_some())
+        {
             // It is not sent again, and all others are.
             return true;
         }
