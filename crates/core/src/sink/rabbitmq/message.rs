@@ -356,7 +356,7 @@ impl LaneItem for AmqpMessage {
 
     /// A return is matched by the event id. Two ids with one hash only wait for each other.
     fn unique(&self) -> Option<u64> {
-        Some(fixed_hash(self.id()))
+        Some(fixed_hash(self.part(ID)))
     }
 
     fn size_bytes(&self) -> usize {
