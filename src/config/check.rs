@@ -220,8 +220,11 @@ impl Checks<'_> {
     /// inherited ones are checked where they are given.
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
-        if let Some(constant) = route.topic.constant().filter(|_| self.is_known(&topic)) {
-            self.constant_topic(&topic, constant, sink);
+        if self.is_known(&topic) {
+            match route.topic.constant() {
+                Some(constant) => self.constant_topic(&topic, constant, sink),
+                None => self.topic_template(&topic, &route.topic, sink),
+            }
         }
         let partition = section.child(name_of!(Route, partition));
         if !sink.routes.have_partitions && self.is_known(&partition) {
@@ -281,6 +284,19 @@ impl Checks<'_> {
             );
             self.conflict(path, &what, "give dead_letter.topic another name");
         } else if let Err((what, mend)) = (sink.routes.check_topic)(topic) {
+            self.bad_value(path, &what, &mend);
+        }
+    }
+
+    /// What is around its columns must be possible in a topic.
+    fn topic_template(&mut self, path: &Path, template: &Template, sink: &SinkKind) {
+        let shortest = template.parts().iter().map(|part| match part {
+            Part::Literal(text) => text,
+            Part::Column(_) | Part::Member { .. } | Part::Table => "x",
+        });
+        if let Err((_, mend)) = (sink.routes.check_topic)(&shortest.collect::<String>()) {
+            let text = template.to_string();
+            let what = format!("{text:?} gives no topic name, whatever its columns hold");
             self.bad_value(path, &what, &mend);
         }
     }

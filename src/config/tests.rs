@@ -414,6 +414,11 @@ fn contradictions_are_refused() {
         ("[admin]\ntoken = \"c4n4ry\"", "config.bad-value", "fewer than 16 characters"),
         ("[admin]\ntoken = \"c4n4ry of a long mine\"", "config.bad-value", "no client can send it"),
         ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),
+        (
+            "[route]\ntopic = \"a topic.${kind}\"",
+            "config.bad-value",
+            "gives no topic name, whatever its columns hold",
+        ),
         ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
         (
             "[route]\nheaders = { DLQ-replay-for = \"x\" }",

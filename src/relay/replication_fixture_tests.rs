@@ -369,7 +369,7 @@ pub(crate) fn failure(disposition: Disposition, class: &str) -> Failure {
         class: class.to_owned(),
         subject: "event".to_owned(),
         reason: "no".to_owned(),
-        mend: String::new(),
+        mend: "mend it".to_owned(),
     }
 }
 

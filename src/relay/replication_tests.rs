@@ -24,7 +24,8 @@ use crate::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 /// A dead letter that was refused with [`failure`].
 fn delayed() -> FailureOutcome {
-    let reason = "no (dead-letter topic outbox.dlq); help: walrelay check; what is missing is made by: walrelay init";
+    let reason =
+        "no (dead-letter topic outbox.dlq); help: mend it; if something is missing: walrelay init";
     FailureOutcome::DeadLetterDelayed(reason.to_owned())
 }
 

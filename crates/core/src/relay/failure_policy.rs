@@ -344,9 +344,10 @@ impl FailurePolicy {
                 let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
                 flight.attempts = Some(attempts);
                 self.retries.wait(sequence, attempts, now.instant);
-                let (reason, topic) = (failure.reason, &self.gate.writer().settings.address.topic);
+                let Failure { reason, mend, .. } = failure;
+                let topic = &self.gate.writer().settings.address.topic;
                 Ok(FailureOutcome::DeadLetterDelayed(format!(
-                    "{reason} (dead-letter topic {topic}); help: walrelay check; what is missing is made by: walrelay init"
+                    "{reason} (dead-letter topic {topic}); help: {mend}; if something is missing: walrelay init"
                 )))
             }
             Disposition::Terminal | Disposition::Halt => {
