@@ -18,6 +18,7 @@ use super::scan::{Scanned, TopicScan, ends_reading, time};
 use super::settings::KafkaSettings;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
+use walrelay_core::dead_letter::writer::ORIGINAL_EXCHANGE;
 use walrelay_sink::log::{self, DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// How often the topic is asked for new partitions.
@@ -282,12 +283,15 @@ impl DeadLetterLog for KafkaDeadLetterLog {
 }
 
 fn entry(message: &BorrowedMessage<'_>) -> LogEntry {
+    let mut headers = headers_of_read(message);
+    // Of a dead letter that somebody has copied from RabbitMQ. No topic here belongs to an exchange.
+    headers.retain(|(name, _)| name != ORIGINAL_EXCHANGE);
     LogEntry {
         position: PartitionOffset { partition: message.partition(), offset: message.offset() },
         written_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers_of_read(message),
+        headers,
         event_type: None,
         content_type: None,
     }

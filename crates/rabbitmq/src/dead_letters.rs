@@ -44,7 +44,9 @@ use walrelay_base::clock::unix_now_us;
 use walrelay_base::error::Fault;
 use walrelay_base::runtime;
 use walrelay_core::dead_letter::record::{CLOCK_SKEW_US, LogEntry, PartitionOffset};
-use walrelay_core::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
+use walrelay_core::dead_letter::writer::{
+    DeadLetterAddress, HEADERS_DROPPED, KEY_HEADER, TYPE, listed,
+};
 use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom, SILENT};
 
 /// Records that the broker sends ahead, of up to 16 MiB each: whoever opens the log holds them at once.
@@ -338,6 +340,9 @@ fn passed_over(start: &AMQPValue) -> Option<i64> {
     }
 }
 
+/// The broker's header about the queues in which a message was dead-lettered.
+const DEATHS: &str = "x-death";
+
 /// Reads a record; none without an offset in a stream.
 fn entry(record: Delivery) -> Option<LogEntry> {
     let properties = record.properties;
@@ -350,7 +355,7 @@ fn entry(record: Delivery) -> Option<LogEntry> {
         content_type: text(properties.content_type()),
         ..LogEntry::default()
     };
-    let mut offset = None;
+    let (mut offset, mut dropped) = (None, Vec::new());
     for (name, value) in properties.headers().as_ref()?.inner() {
         match (name.as_str(), value) {
             (OFFSET_HEADER, AMQPValue::LongLongInt(found)) => offset = Some(*found),
@@ -359,24 +364,38 @@ fn entry(record: Delivery) -> Option<LogEntry> {
                 let long = bytes(value).unwrap_or_default();
                 entry.event_type = Some(String::from_utf8_lossy(&long).into_owned());
             }
-            (name, value) => {
-                entry.headers.extend(bytes(value).map(|bytes| (name.to_owned(), bytes)));
-            }
+            (name, value) => match bytes(value) {
+                Some(bytes) => entry.headers.push((name.to_owned(), bytes)),
+                None if name == DEATHS => {}
+                None => dropped.push(name),
+            },
         }
+    }
+    if !dropped.is_empty() {
+        entry.headers.push((HEADERS_DROPPED.to_owned(), listed(&dropped).into_bytes()));
     }
     entry.position = PartitionOffset { partition: 0, offset: offset? };
     Some(entry)
 }
 
 /// The relay's headers come back as text, and from later brokers as bytes where they are not text.
-/// Numbers and tables are of others.
+/// Numbers are of others, as the handler of an inbox sees them. The rest has no obvious spelling.
 fn bytes(value: &AMQPValue) -> Option<Vec<u8>> {
-    match value {
-        AMQPValue::LongString(text) => Some(text.as_bytes().to_vec()),
-        AMQPValue::ShortString(text) => Some(text.as_str().as_bytes().to_vec()),
-        AMQPValue::ByteArray(bytes) => Some(bytes.as_slice().to_vec()),
-        _ => None,
-    }
+    let text = match value {
+        AMQPValue::LongString(text) => return Some(text.as_bytes().to_vec()),
+        AMQPValue::ByteArray(bytes) => return Some(bytes.as_slice().to_vec()),
+        AMQPValue::ShortString(text) => text.to_string(),
+        AMQPValue::Boolean(it) => it.to_string(),
+        AMQPValue::ShortShortInt(it) => it.to_string(),
+        AMQPValue::ShortShortUInt(it) => it.to_string(),
+        AMQPValue::ShortInt(it) => it.to_string(),
+        AMQPValue::ShortUInt(it) => it.to_string(),
+        AMQPValue::LongInt(it) => it.to_string(),
+        AMQPValue::LongUInt(it) => it.to_string(),
+        AMQPValue::LongLongInt(it) => it.to_string(),
+        _ => return None,
+    };
+    Some(text.into_bytes())
 }
 
 #[cfg(test)]

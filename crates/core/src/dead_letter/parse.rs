@@ -86,8 +86,9 @@ fn parse_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadL
     let PartitionOffset { partition, offset } = entry.position;
     let written_unix_us = entry.written_unix_us;
     let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(written_unix_us);
-    // It is written once it has failed: a later time is not believed.
-    let is_ahead = failed_unix_us > written_unix_us.saturating_add(CLOCK_SKEW_US);
+    // It is written once it has failed: a later time is not believed, where the record has one.
+    let latest = written_unix_us.saturating_add(CLOCK_SKEW_US);
+    let is_ahead = written_unix_us > 0 && failed_unix_us > latest;
     let failed_unix_us = if is_ahead { written_unix_us } else { failed_unix_us };
     let key = entry.key.map(|bytes| {
         let uncut = own.uncut(writer::KEY_SIZE, writer::KEY_SHA256);

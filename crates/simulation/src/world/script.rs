@@ -16,6 +16,8 @@ const FIRST_FAULT: u32 = 100;
 const HURRY_AFTER: u64 = 80;
 /// A step is made even if what it waits for does not come.
 const STEP_ROUNDS_MAX: u64 = 600;
+/// How many sinks a relay opens because a topic refuses its events: after the first refusal the topic is known.
+const SINKS_OF_A_FORBIDDEN_TOPIC: u64 = 4;
 /// How many times as many events as may be unsettled may be in flight, settled ones included.
 const SPAN_FACTOR: usize = 4;
 /// A window of more than any but one for many events.
@@ -42,6 +44,8 @@ pub(super) struct Script {
     /// When dead letters were stored.
     letters: Vec<(String, u64)>,
     held_topic: Option<&'static str>,
+    /// How many sinks there were then.
+    sinks_when_held: u64,
     /// How many records were stored when the others were judged last.
     others_had: usize,
     /// This relay gets nothing through to Postgres, nor hears of it.
@@ -287,16 +291,23 @@ impl World {
         }
         self.silent_until_us = Some(LATE);
         self.script.held_topic = Some(topic);
+        self.script.sinks_when_held = broker.sinks;
     }
 
     /// Judges the other events: one that does not wait for the topic that is held, nor behind an
     /// event of its key that does, is stored, as far as the window reaches.
     fn judge_others(&mut self) {
         let Some(topic) = self.script.held_topic else { return };
-        let (stored, has_letters) = {
+        let (stored, has_letters, sinks) = {
             let broker = locked(&self.broker);
-            (broker.stored.len(), broker.logs.contains_key(DEAD_LETTERS))
+            let opened = broker.sinks - self.script.sinks_when_held;
+            (broker.stored.len(), broker.logs.contains_key(DEAD_LETTERS), opened)
         };
+        if sinks > SINKS_OF_A_FORBIDDEN_TOPIC {
+            self.violate(format!(
+                "cost: {sinks} sinks were opened, although only {topic} refuses events"
+            ));
+        }
         let had = std::mem::replace(&mut self.script.others_had, stored);
         // Where there are many, or the dead letters of a key are written one after the other, it is
         // enough that they go on.

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::Answer;
 use super::connection_loss::ConnectionLoss;
-use super::in_flight::{AnsweredPublish, Destination, PublishOutcome, PublishesInFlight};
+use super::in_flight::{AnsweredPublish, DestinationHash, PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
 use crate::base::hash::HashMap;
@@ -48,7 +48,7 @@ const SHARED_FOR: Duration = Duration::from_millis(250);
 struct PublishChannel {
     number: u16,
     /// Whose messages are in flight on it, or were last.
-    destination: Option<Destination>,
+    destination: Option<DestinationHash>,
     /// It has answered since this destination has it.
     is_proven: bool,
     answered_at: Option<Instant>,
@@ -88,13 +88,13 @@ pub(super) struct PublishChannels {
     unwritten: VecDeque<usize>,
     /// The salt of the hashes of destinations.
     salt: Salt,
-    waiting: BTreeMap<Destination, Waiting>,
+    waiting: BTreeMap<DestinationHash, Waiting>,
     /// Destinations that found no channel. Some have found one since.
-    queue: VecDeque<Destination>,
+    queue: VecDeque<DestinationHash>,
     /// How many messages each destination has in flight, on all channels.
-    in_flight_of: HashMap<Destination, usize>,
+    in_flight_of: HashMap<DestinationHash, usize>,
     /// Destinations of what was answered since the last release.
-    answered: BTreeSet<Destination>,
+    answered: BTreeSet<DestinationHash>,
 }
 
 impl PublishChannels {
@@ -158,11 +158,11 @@ impl PublishChannels {
         }
     }
 
-    fn destination(&self, message: &AmqpMessage) -> Destination {
+    fn destination(&self, message: &AmqpMessage) -> DestinationHash {
         self.salt.hash_one(message.destination())
     }
 
-    fn channel_for(&mut self, destination: Destination, now: Instant) -> Option<usize> {
+    fn channel_for(&mut self, destination: DestinationHash, now: Instant) -> Option<usize> {
         let is_own = |it: &PublishChannel| it.destination == Some(destination);
         let busy = |it: &PublishChannel| is_own(it) && !it.is_idle();
         let position =
@@ -226,7 +226,7 @@ impl PublishChannels {
     }
 
     /// Notes that a message is in flight no more: others for its destination may find room.
-    fn note_answered(&mut self, destination: Destination) {
+    fn note_answered(&mut self, destination: DestinationHash) {
         if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -262,7 +262,12 @@ impl PublishChannels {
         released
     }
 
-    fn release_some(&mut self, destination: Destination, room: u64, released: &mut Vec<Sequence>) {
+    fn release_some(
+        &mut self,
+        destination: DestinationHash,
+        room: u64,
+        released: &mut Vec<Sequence>,
+    ) {
         let Some(waiting) = self.waiting.get_mut(&destination) else { return };
         released.extend((0..room).map_while(|_| waiting.messages.pop_first()));
         if waiting.messages.is_empty() && !waiting.is_queued {

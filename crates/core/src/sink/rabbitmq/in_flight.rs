@@ -25,20 +25,20 @@ pub(super) enum PublishOutcome {
 }
 
 /// Hash of exchange and routing key. Two that are equal only wait for each other.
-pub(super) type Destination = u64;
+pub(super) type DestinationHash = u64;
 
 /// A publish that the broker has answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AnsweredPublish {
     pub sequence: Sequence,
-    pub destination: Destination,
+    pub destination: DestinationHash,
     pub outcome: PublishOutcome,
 }
 
 #[derive(Debug)]
 struct PublishInFlight {
     sequence: Sequence,
-    destination: Destination,
+    destination: DestinationHash,
     message: Arc<AmqpMessage>,
     sent_at: Instant,
     /// When the connection had taken its last byte.
@@ -61,7 +61,7 @@ impl PublishesInFlight {
     pub(super) fn add(
         &mut self,
         sequence: Sequence,
-        destination: Destination,
+        destination: DestinationHash,
         message: Arc<AmqpMessage>,
         sent_at: Instant,
     ) {
