@@ -288,7 +288,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What is around its columns must be possible in a topic.
+    /// Refuses a template of which no value of its columns makes a topic.
     fn topic_template(&mut self, path: &Path, template: &Template, sink: &SinkKind) {
         let shortest = template.parts().iter().map(|part| match part {
             Part::Literal(text) => text,
