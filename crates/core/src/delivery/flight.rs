@@ -6,20 +6,37 @@ use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::sink::Failure;
 use crate::trace::span::PublishSpan;
 
-/// An event from its first hand-over to a sink until its confirm.
+/// An event from its first hand-over to a sink until its confirm. It fills one line of the processor's
+/// cache: there are more of them than the cache holds, and a confirm finds one anywhere among them.
 #[derive(Debug)]
 pub struct Flight {
     pub position: Position,
-    /// Bytes that the sink holds of it.
-    pub bytes: usize,
     pub commit_unix_us: i64,
     /// None for an event that must not be marked.
     pub fingerprint: Fingerprint,
+    /// Bytes that the sink holds of it.
+    pub bytes: u32,
     pub state: FlightState,
+    pub extras: Option<Box<Extras>>,
+}
+
+const _: () = assert!(size_of::<Flight>() <= 64);
+
+/// The facts that few events have.
+#[derive(Debug, Default)]
+pub struct Extras {
     /// The failed attempts of the event, or of its dead letter.
-    pub attempts: Option<Attempts>,
+    attempts: Option<Attempts>,
     /// The span of a sampled event.
-    pub span: Option<Box<PublishSpan>>,
+    span: Option<Box<PublishSpan>>,
+}
+
+impl Extras {
+    #[must_use]
+    pub fn of(attempts: Option<Attempts>, span: Option<Box<PublishSpan>>) -> Option<Box<Extras>> {
+        let has_any = attempts.is_some() || span.is_some();
+        has_any.then(|| Box::new(Extras { attempts, span }))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,18 +96,39 @@ impl Flight {
             commit_unix_us: 0,
             fingerprint: Fingerprint::NONE,
             state: FlightState::Settled,
-            attempts: None,
-            span: None,
+            extras: None,
         }
+    }
+
+    /// The failed attempts of the event, or of its dead letter.
+    #[must_use]
+    pub fn attempts(&self) -> Option<Attempts> {
+        self.extras.as_ref().and_then(|extras| extras.attempts)
+    }
+
+    pub fn set_attempts(&mut self, attempts: Option<Attempts>) {
+        if attempts.is_some() || self.extras.is_some() {
+            self.extras.get_or_insert_default().attempts = attempts;
+        }
+    }
+
+    /// The span of a sampled event.
+    #[must_use]
+    pub fn span(&self) -> Option<&PublishSpan> {
+        self.extras.as_ref().and_then(|extras| extras.span.as_deref())
+    }
+
+    pub fn take_span(&mut self) -> Option<Box<PublishSpan>> {
+        self.extras.as_mut().and_then(|extras| extras.span.take())
     }
 
     /// Takes over what an earlier sink has left of the same event. A dead letter is handed over as one again;
     /// an event that has become one only now counts its attempts anew.
     pub fn resume(&mut self, earlier: &mut Flight) {
-        self.span = self.span.take().or(earlier.span.take());
-        if matches!(self.state, FlightState::Sent) || earlier.dead_letter().is_some() {
-            self.attempts = earlier.attempts;
-        }
+        let span = self.take_span().or(earlier.take_span());
+        let keeps = matches!(self.state, FlightState::Sent) || earlier.dead_letter().is_some();
+        let attempts = if keeps { earlier.attempts() } else { self.attempts() };
+        self.extras = Extras::of(attempts, span);
     }
 
     /// Why it is a dead letter, if it is.
@@ -139,7 +177,7 @@ impl Flight {
     /// For log lines about the event, if it is sampled.
     #[must_use]
     pub fn trace_id(&self) -> Option<String> {
-        self.span.as_deref().map(PublishSpan::trace_id)
+        self.span().map(PublishSpan::trace_id)
     }
 }
 

@@ -182,7 +182,7 @@ impl Flights {
     pub fn admit(&mut self, mut flight: Flight) -> Sequence {
         let sequence = self.next();
         self.events += 1;
-        self.bytes += flight.bytes;
+        self.bytes += flight.bytes as usize;
         if let Some(earlier) = self.ring.get_mut(self.admitted) {
             flight.resume(earlier);
         }
@@ -198,10 +198,10 @@ impl Flights {
     }
 
     fn place(&mut self, flight: Flight) {
-        self.failing += usize::from(flight.attempts.is_some());
+        self.failing += usize::from(flight.attempts().is_some());
         match self.ring.get_mut(self.admitted) {
             Some(slot) => {
-                self.failing -= usize::from(slot.attempts.is_some());
+                self.failing -= usize::from(slot.attempts().is_some());
                 *slot = flight;
             }
             None => self.ring.push_back(flight),
@@ -217,9 +217,9 @@ impl Flights {
     ) -> Result<T, NotInFlight> {
         let index = self.index_of(sequence)?;
         let flight = &mut self.ring[index];
-        self.failing -= usize::from(flight.attempts.is_some());
+        self.failing -= usize::from(flight.attempts().is_some());
         let outcome = decide(flight);
-        self.failing += usize::from(flight.attempts.is_some());
+        self.failing += usize::from(flight.attempts().is_some());
         Ok(outcome)
     }
 
@@ -228,12 +228,12 @@ impl Flights {
         let index = self.index_of(sequence)?;
         let settled = Flight::settled(self.ring[index].position);
         let flight = std::mem::replace(&mut self.ring[index], settled);
-        self.failing -= usize::from(flight.attempts.is_some());
+        self.failing -= usize::from(flight.attempts().is_some());
         self.events -= 1;
         self.confirmed += 1;
         self.overtaken.confirmed(sequence);
         self.waiting -= usize::from(sequence < self.waiting_below);
-        self.bytes -= flight.bytes;
+        self.bytes -= flight.bytes as usize;
         self.advance();
         Ok(flight)
     }
@@ -273,7 +273,8 @@ impl Flights {
         let from = self.ring.front().map(|flight| flight.position);
         for flight in &mut self.ring {
             if !dropped_letters.is_empty() && flight.take_parked() {
-                self.failing -= usize::from(flight.attempts.take().is_some());
+                self.failing -= usize::from(flight.attempts().is_some());
+                flight.set_attempts(None);
             }
             if on(Mutant::SettledRepublished) && flight.state.is_settled() {
                 flight.state = FlightState::Sent;
@@ -304,7 +305,7 @@ impl Flights {
     /// Drops these slots. Returns the positions of the events whose dead letters parked their keys.
     fn drop_slots(&mut self, slots: impl RangeBounds<usize>) -> Vec<Position> {
         let Flights { ring, failing, .. } = self;
-        let count = |it: &Flight| *failing -= usize::from(it.attempts.is_some());
+        let count = |it: &Flight| *failing -= usize::from(it.attempts().is_some());
         ring.drain(slots).inspect(count).filter_map(|it| it.parks_from()).collect()
     }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::event::Outbound;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
-use crate::delivery::flight::Attempts;
+use crate::delivery::flight::{Attempts, Extras};
 use crate::sink::{Disposition, Failure};
 use crate::testing::{cause, lsn};
 use crate::trace::context::TraceContext;
@@ -13,7 +13,7 @@ fn next_is_confirmed(flights: &Flights) -> bool {
     flights.earlier().is_some_and(|earlier| earlier.state.is_settled())
 }
 
-fn flight(bytes: usize) -> Flight {
+fn flight(bytes: u32) -> Flight {
     Flight { bytes, state: FlightState::Sent, ..Flight::settled(Position::default()) }
 }
 
@@ -270,8 +270,8 @@ fn refused() -> Failure {
 
 fn fail(flights: &mut Flights, sequence: Sequence) {
     let fail = |flight: &mut Flight| {
-        let attempts = flight.attempts.unwrap_or(Attempts::none(7));
-        flight.attempts = Some(attempts.failed());
+        let attempts = flight.attempts().unwrap_or(Attempts::none(7));
+        flight.set_attempts(Some(attempts.failed()));
     };
     flights.update(sequence, fail).unwrap();
 }
@@ -285,14 +285,15 @@ fn give_up(flights: &mut Flights, sequence: Sequence) {
 fn a_dead_letter_keeps_its_attempts_and_one_that_the_next_sink_gets_counts_anew() {
     for was_dead_letter in [true, false] {
         let letter = || FlightState::DeadLetter(Box::new(cause("kafka.no")));
-        let mut earlier = Flight { attempts: Some(Attempts::none(7).failed()), ..flight(10) };
+        let mut earlier =
+            Flight { extras: Extras::of(Some(Attempts::none(7).failed()), None), ..flight(10) };
         if was_dead_letter {
             earlier.state = letter();
         }
-        let attempts = earlier.attempts.filter(|_| was_dead_letter);
+        let attempts = earlier.attempts().filter(|_| was_dead_letter);
         let mut now = Flight { state: letter(), ..flight(10) };
         now.resume(&mut earlier);
-        assert_eq!(now.attempts, attempts);
+        assert_eq!(now.attempts(), attempts);
     }
 }
 
@@ -308,7 +309,7 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     assert_eq!(flights.update(1, |_| ()), Err(NotInFlight(1)));
     assert!(flights.given_up().is_empty());
     (0..3).for_each(|_| assert!(flights.admit(flight(10)) < 3));
-    assert_eq!(flights.update(1, |it| it.attempts), Ok(Some(Attempts::none(7).failed())));
+    assert_eq!(flights.update(1, |it| it.attempts()), Ok(Some(Attempts::none(7).failed())));
     assert_eq!(flights.update(2, |it| format!("{:?}", it.state)), Ok("Sent".to_owned()));
     // WHEN an earlier process has published it THEN nothing fails any more
     assert_eq!(flights.failing, 1);
@@ -352,10 +353,10 @@ fn the_span_of_an_event_goes_on_in_the_next_sink() {
     let context = TraceContext::sampled([1; 16], [1; 8]);
     let span = PublishSpan::of(&Outbound::default(), lsn(1), context, None, 7);
     let mut flights = Flights::new(8, 1000);
-    flights.admit(Flight { span: Some(Box::new(span.clone())), ..flight(10) });
+    flights.admit(Flight { extras: Extras::of(None, Some(Box::new(span.clone()))), ..flight(10) });
     flights.rewind();
     let again = flights.admit(flight(10));
-    assert_eq!(flights.settle(again).unwrap().span.as_deref(), Some(&span));
+    assert_eq!(flights.settle(again).unwrap().span(), Some(&span));
 }
 
 proptest! {

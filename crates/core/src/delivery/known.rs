@@ -27,6 +27,7 @@ use crate::mutants::{Mutant, on};
 
 /// Identifies the content and the position of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub struct Fingerprint {
     /// 0 for none.
     pub event: u64,
@@ -143,7 +144,7 @@ impl KnownEvents {
     /// Whether the topics are asked about this event.
     #[inline]
     pub fn asks_topics(&self, fingerprint: Fingerprint) -> bool {
-        !(on(Mutant::MarkedNotLookedUp) && self.published.contains(&fingerprint.event))
+        !(on(Mutant::MarkedNotLookedUp) && self.published.contains(&{ fingerprint.event }))
     }
 
     /// A transaction begins, of which nothing is known from topics.

@@ -17,7 +17,7 @@ use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
-use crate::delivery::flight::{Flight, FlightState};
+use crate::delivery::flight::{Extras, Flight, FlightState};
 use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::stored::Stored;
@@ -392,7 +392,7 @@ impl Handover<'_> {
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
         let EventNumber { position, earlier, .. } = self.number;
-        let known = earlier.and_then(|earlier| earlier.span.as_deref());
+        let known = earlier.and_then(Flight::span);
         let begun = self.policy.spans.begin(known, position, event, self.clock.unix_us());
         let Some(mut start) = begun else { return send(self, event) };
         self.span = start.span.take();
@@ -421,12 +421,11 @@ impl Handover<'_> {
     fn taken(&mut self, event: &Outbound<'_>, bytes: usize, state: FlightState) -> Offered {
         Offered::Taken(Flight {
             position: self.number.position,
-            bytes,
             commit_unix_us: event.commit_unix_us,
             fingerprint: self.fingerprint,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             state,
-            attempts: None,
-            span: self.span.take(),
+            extras: Extras::of(None, self.span.take()),
         })
     }
 
@@ -474,7 +473,7 @@ impl Handover<'_> {
         });
         match outcome {
             Ok(()) => {
-                let span = self.span.as_deref().or(earlier.and_then(|it| it.span.as_deref()));
+                let span = self.span.as_deref().or(earlier.and_then(Flight::span));
                 let trace_id = span.map(PublishSpan::trace_id);
                 let state = self.policy.dead_lettered(earlier, event, cause, trace_id.as_deref());
                 Ok(self.taken(event, bytes, state))

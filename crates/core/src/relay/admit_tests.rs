@@ -212,7 +212,7 @@ fn a_sampled_event_keeps_its_span_and_gets_its_context_where_it_has_standard_hea
     for (preset, has_context) in [(Preset::Walrelay, true), (Preset::Debezium, false)] {
         let mut scene = scene(StateFile::default(), OnDeadLetter::Continue, preset);
         scene.policy.spans = EventSpans::new(1.0, Box::new(|_| {}), 1);
-        assert!(scene.taken(EVENT).span.is_some());
+        assert!(scene.taken(EVENT).span().is_some());
         assert_eq!(scene.sink.headers.iter().any(|name| name == TRACEPARENT), has_context);
     }
 }

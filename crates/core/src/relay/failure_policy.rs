@@ -139,7 +139,7 @@ impl FailurePolicy {
         if let Some(cause) = earlier.and_then(Flight::dead_letter) {
             return cause.clone();
         }
-        let before = earlier.and_then(|earlier| earlier.attempts);
+        let before = earlier.and_then(Flight::attempts);
         let before = before.unwrap_or(Attempts::none(now.unix_us));
         DeadLetterCause {
             class: reason.class.to_owned(),
@@ -181,8 +181,8 @@ impl FailurePolicy {
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
-    pub fn settled(&mut self, flight: Flight, now: Moment) -> Option<DeadLetterCause> {
-        let attempts = flight.attempts;
+    pub fn settled(&mut self, mut flight: Flight, now: Moment) -> Option<DeadLetterCause> {
+        let (attempts, span) = (flight.attempts(), flight.take_span());
         if attempts.is_some() {
             self.retries.refund();
         }
@@ -193,7 +193,7 @@ impl FailurePolicy {
         if cause.is_some() {
             self.meters.count(Counter::DeadLettered, 1);
         }
-        if let Some(span) = flight.span {
+        if let Some(span) = span {
             let class = cause.as_ref().map(|cause| cause.class.as_str());
             let retries = match &cause {
                 Some(cause) => cause.attempts.saturating_sub(1),
@@ -224,7 +224,7 @@ impl FailurePolicy {
         if flight.dead_letter().is_some() {
             return self.dead_letter_failed(sequence, flight, failure, sink, now);
         }
-        let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us));
+        let attempts = flight.attempts().unwrap_or(Attempts::none(now.unix_us));
         if on(Mutant::RefusalIsOutage) {
             return Ok(FailureOutcome::SinkOutage(failure.reason));
         }
@@ -248,7 +248,7 @@ impl FailurePolicy {
                     return Ok(FailureOutcome::Handled);
                 }
             }
-            flight.attempts = Some(attempts);
+            flight.set_attempts(Some(attempts));
         }
         self.give_up(sequence, flight, failure, sink, now)
     }
@@ -262,7 +262,7 @@ impl FailurePolicy {
         attempts: Attempts,
         now: Moment,
     ) -> FailureOutcome {
-        flight.attempts = Some(attempts);
+        flight.set_attempts(Some(attempts));
         let wait = self.retries.wait(sequence, attempts, now.instant);
         let Failure { class, subject, reason, mend, .. } = &failure;
         tracing::warn!(
@@ -288,7 +288,7 @@ impl FailurePolicy {
     ) -> Result<FailureOutcome, Fault> {
         let position = flight.position;
         if self.gate.halts() {
-            let attempts = flight.attempts.map_or(0, |attempts| attempts.count);
+            let attempts = flight.attempts().map_or(0, |attempts| attempts.count);
             let fault = faults::refused(&failure, position.commit_lsn, attempts);
             return Err(self.count_unpublishable(fault));
         }
@@ -306,7 +306,8 @@ impl FailurePolicy {
         sink.replace_with_dead_letter(sequence, self.gate.writer(), &cause);
         let trace_id = flight.trace_id();
         let parks = self.gate.note_dead_letter(key, &failure.subject, &cause, trace_id.as_deref());
-        (flight.state, flight.attempts) = (FlightState::DeadLetter(Box::new(cause)), None);
+        flight.state = FlightState::DeadLetter(Box::new(cause));
+        flight.set_attempts(None);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }
 
@@ -341,8 +342,8 @@ impl FailurePolicy {
         match failure.disposition {
             // The sink keeps the dead letter; other events in the sink are not affected.
             Disposition::Outage | Disposition::Delayed | Disposition::Transient => {
-                let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
-                flight.attempts = Some(attempts);
+                let attempts = flight.attempts().unwrap_or(Attempts::none(now.unix_us)).failed();
+                flight.set_attempts(Some(attempts));
                 self.retries.wait(sequence, attempts, now.instant);
                 let Failure { reason, mend, .. } = failure;
                 let topic = &self.gate.writer().settings.address.topic;

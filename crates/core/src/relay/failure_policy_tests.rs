@@ -4,6 +4,7 @@ use std::time::Instant;
 use super::*;
 use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
+use crate::delivery::flight::Extras;
 use crate::delivery::known::Fingerprint;
 use crate::delivery::settings::OnDeadLetter;
 use crate::relay::stops::tests::Site;
@@ -91,8 +92,7 @@ pub(in crate::relay) fn flight(state: FlightState) -> Flight {
         commit_unix_us: 0,
         fingerprint: Fingerprint::NONE,
         state,
-        attempts: None,
-        span: None,
+        extras: None,
     }
 }
 
@@ -119,7 +119,7 @@ fn unknown_answers_and_used_up_attempts_and_dead_letters_are_counted() {
         let known = Failure { known: true, ..unknown.clone() };
         let outcome = policy.failed(0, &mut flight, known, &mut sink, now).unwrap();
         assert!(matches!(outcome, FailureOutcome::DeadLetterDelayed(_)), "{outcome:?}");
-        assert_eq!(flight.attempts.map(|it| it.count), Some(attempts));
+        assert_eq!(flight.attempts().map(|it| it.count), Some(attempts));
         assert_eq!(take_counts(&counted), [(Counter::DeadLetterRefused, 1)]);
     }
     assert!(policy.settled(flight, now).is_some());
@@ -167,7 +167,7 @@ fn only_a_dead_letter_with_a_key_parks_it_and_only_where_keys_are_parked() {
     {
         let (mut policy, _) = policy_with(on_dead_letter, false);
         let attempts = Some(Attempts { count: 3, uncounted: 0, first_failed_unix_us: 5 });
-        let earlier = Flight { attempts, ..flight(FlightState::Sent) };
+        let earlier = Flight { extras: Extras::of(attempts, None), ..flight(FlightState::Sent) };
         let reason = Reason { class: "kafka.no", text: "it is refused", attempts: 2 };
         let cause = policy.cause(Some(&earlier), key, reason, earlier.position, now());
         assert_eq!((cause.attempts, cause.first_failed_unix_us), (5, 5));
@@ -212,7 +212,7 @@ fn a_retry_that_is_confirmed_makes_room_for_another_one() {
     // WHEN an event is confirmed that was never refused THEN that changes nothing
     policy.settled(flight(FlightState::Sent), now);
     assert_eq!(policy.retries.take_due(later, 0, true), None);
-    let retried = Flight { attempts: Some(failed), ..flight(FlightState::Sent) };
+    let retried = Flight { extras: Extras::of(Some(failed), None), ..flight(FlightState::Sent) };
     policy.settled(retried, now);
     assert!(policy.retries.take_due(later, 0, true).is_some());
 }
@@ -228,7 +228,7 @@ fn a_span_ends_with_its_event_and_says_how_often_that_was_tried_again() {
     for (state, attempts) in [(FlightState::Sent, attempts), (dead_letter(), None)] {
         let event = Outbound { topic: "orders", id: "e1", ..Outbound::default() };
         let span = policy.spans.begin(None, at(100), &event, 2_000).unwrap().span;
-        policy.settled(Flight { span, attempts, ..flight(state) }, now());
+        policy.settled(Flight { extras: Extras::of(attempts, span), ..flight(state) }, now());
     }
     let ended = ended.lock().unwrap();
     let ends = ended.iter().map(|it| (it.retries, it.dead_letter.as_deref(), it.end_unix_us));

@@ -282,8 +282,7 @@ fn flight(ordinal: u64) -> Flight {
         commit_unix_us: 0,
         fingerprint: Fingerprint { event: ordinal + 1, key: 1 },
         state: FlightState::Sent,
-        attempts: None,
-        span: None,
+        extras: None,
     }
 }
 

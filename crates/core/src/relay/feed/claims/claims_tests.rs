@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use super::*;
-use crate::delivery::flight::FlightState;
+use crate::delivery::flight::{Extras, Flight, FlightState};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
 use crate::polling::batch::PolledRow;
@@ -30,6 +30,12 @@ pub(super) struct Table {
 }
 
 struct MemoryWorkers(Arc<Mutex<Table>>);
+
+/// The same event for another sink.
+fn sent_anew(flight: &Flight) -> Flight {
+    let extras = Extras::of(flight.attempts(), None);
+    Flight { state: FlightState::Sent, extras, ..*flight }
+}
 
 impl MemoryWorkers {
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -157,7 +163,7 @@ impl Fixture {
     fn take(&mut self, now: Instant) {
         self.feed.take_batches(Moment { instant: now, unix_us: 0 });
         while let Some((_, _, flight)) = self.feed.rows.next_queued() {
-            let flight = Flight { state: FlightState::Sent, span: None, ..*flight };
+            let flight = sent_anew(flight);
             self.feed.rows.offered(flight, now);
         }
     }
@@ -255,8 +261,7 @@ fn a_batch_that_ends_the_wait_is_taken_in_first() {
     fixture.feed.take_batches(Moment { instant: now, unix_us: 0 });
     let ordinals: Vec<u64> = std::iter::from_fn(|| {
         let (_, _, flight) = fixture.feed.rows.next_queued()?;
-        let (ordinal, flight) =
-            (flight.position.ordinal, Flight { state: FlightState::Sent, span: None, ..*flight });
+        let (ordinal, flight) = (flight.position.ordinal, sent_anew(flight));
         fixture.feed.rows.offered(flight, now);
         Some(ordinal)
     })

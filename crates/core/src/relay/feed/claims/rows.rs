@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::base::clock::Moment;
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::CLASS_CRASH;
-use crate::delivery::flight::{Attempts, Flight, FlightState};
+use crate::delivery::flight::{Attempts, Extras, Flight, FlightState};
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::known::Fingerprint;
 use crate::polling::batch::{Batch, FailedRow, PolledRow, Verdicts};
@@ -117,7 +117,7 @@ impl ClaimedRows {
         flight.resume(&mut claimed.flight);
         self.handed_below = sequence + 1;
         self.in_flight += 1;
-        self.bytes += flight.bytes;
+        self.bytes += flight.bytes as usize;
         (claimed.flight, claimed.offered_at) = (flight, Some(now));
     }
 
@@ -165,7 +165,7 @@ impl ClaimedRows {
         self.held_bytes -= row.tuple.len();
         self.in_flight -= 1;
         self.failing -= usize::from(offered_at.is_none());
-        self.bytes -= flight.bytes;
+        self.bytes -= flight.bytes as usize;
         let cause = flight.dead_letter();
         self.has_given_up_deadly |= cause.is_some_and(|cause| cause.class == CLASS_CRASH);
         let batch = self.batch_of(sequence).ok_or(NotInFlight(sequence))?;
@@ -250,12 +250,11 @@ fn flight_of(row: &PolledRow, position: Position, now_unix_us: i64) -> Flight {
     let attempts = Attempts { count: row.attempts, ..Attempts::none(now_unix_us) };
     Flight {
         position,
-        bytes: 0,
         commit_unix_us: row.created_unix_us,
         fingerprint: Fingerprint::NONE,
+        bytes: 0,
         state: FlightState::Sent,
-        attempts: Some(attempts).filter(|attempts| attempts.count > 0),
-        span: None,
+        extras: Extras::of(Some(attempts).filter(|attempts| attempts.count > 0), None),
     }
 }
 

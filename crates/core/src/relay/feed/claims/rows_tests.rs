@@ -201,7 +201,7 @@ fn attempts_of_earlier_processes_count() {
     rows.take(first, now);
     offer_all(&mut rows, now);
     let attempts = Attempts { count: 3, ..Attempts::none(now.unix_us) };
-    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.attempts);
+    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.attempts());
     assert_eq!((of(&mut rows, 0), of(&mut rows, 1)), (Ok(None), Ok(Some(attempts))));
     assert_eq!(rows.failing, 0, "no attempt of this process has failed");
 }
