@@ -208,8 +208,7 @@ impl RetryText {
     }
 }
 
-const STAY_OPEN: &str =
-    "their dead letters stay open and could be replayed, too: walrelay dlq discard ID";
+const STAY_OPEN: &str = "dead letters of theirs that are open stay open, and could be replayed, too: walrelay dlq discard ID";
 /// A row that is put back comes behind the dead letter that has parked its key.
 const PARKED_AGAIN: &str = "a row whose key is parked becomes a dead letter again (class parked); the order is: \
     walrelay dlq discard ID, for the dead letters of the rows; walrelay dlq release --key KEY; walrelay outbox retry";

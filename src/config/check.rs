@@ -1,7 +1,7 @@
 //! Finds values that contradict each other or a promise of the relay, which would otherwise show
 //! with the first event or never. Each sink checks its own section itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::missing;
@@ -122,11 +122,10 @@ impl Checks<'_> {
         self.distinct(values.into(), what, "give each status a value of its own");
     }
 
-    /// One statement cannot write two values into a column. The order and the time of the INSERT are only read, and may
-    /// be one column.
+    /// One statement cannot write two values into a column, and none may be written over a part of the event. The order and
+    /// the time of the INSERT are only read, and may be one column.
     fn work_columns(&mut self, section: &Path, columns: &WorkColumns) {
-        let mut named = vec![
-            (name_of!(WorkColumns, order), &columns.order),
+        let written = [
             (name_of!(WorkColumns, status), &columns.status),
             (name_of!(WorkColumns, retry_count), &columns.retry_count),
             (name_of!(WorkColumns, next_retry_at), &columns.next_retry_at),
@@ -135,6 +134,8 @@ impl Checks<'_> {
             (name_of!(WorkColumns, failure_reason), &columns.failure_reason),
             (name_of!(WorkColumns, failed_at), &columns.failed_at),
         ];
+        let mut named = vec![(name_of!(WorkColumns, order), &columns.order)];
+        named.extend(written);
         if columns.created_at != columns.order {
             named.push((name_of!(WorkColumns, created_at), &columns.created_at));
         }
@@ -143,6 +144,16 @@ impl Checks<'_> {
             format!("the same column as {first}: polling would write one over the other")
         };
         self.distinct(named.collect(), what, "give each a column of its own");
+        let Some(table) = self.file.source.outbox.first() else { return };
+        let Columns { id, key, event_type, payload, traceparent, headers } = &table.columns.parts;
+        let parts = [id, key, event_type, payload, traceparent, headers].map(String::as_str);
+        let templates = table.route.templates().flat_map(Template::columns);
+        let read: BTreeSet<String> =
+            parts.into_iter().chain(templates).map(str::to_owned).collect();
+        for (name, column) in written.into_iter().filter(|(_, column)| read.contains(*column)) {
+            let what = format!("polling would write over column {column}, a part of the event");
+            self.conflict(&section.child(name), &what, "give polling a column of its own");
+        }
     }
 
     fn check_waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {

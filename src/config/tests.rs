@@ -493,6 +493,11 @@ fn contradictions_of_polling_are_refused() {
             "config.conflict",
             "the same column as source.polling.columns.failed_at",
         ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling.columns]\nfailure_reason = \"payload\"",
+            "config.conflict",
+            "polling would write over column payload, a part of the event",
+        ),
     ];
     assert_each_is_refused(&cases);
     // THEN columns that are only read may be one

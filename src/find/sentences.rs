@@ -18,15 +18,28 @@ pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<
     lines.extend(slot.filter(|_| !is_polled).map(|slot| commit(event, slot)));
     lines.extend(event.letters.iter().map(letter));
     if event.letters.iter().any(|letter| letter.state == "open") {
-        let id = quoted(&event.id);
-        lines.push(format!(
-            "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay {id}"
-        ));
+        lines.push(advice(event, is_polled));
     }
     lines.extend(event.records.iter().map(record));
     lines.extend(conclusion(event, slot));
     lines.extend(event.trace_id().map(|id| format!("trace: {id}")));
     lines
+}
+
+/// The commands for an event with an open dead letter. A row that is polled is published by its row, or will be.
+fn advice(event: &FoundEvent, is_polled: bool) -> String {
+    let id = quoted(&event.id);
+    match (is_polled, event.state) {
+        (false, _) => {
+            format!(
+                "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay {id}"
+            )
+        }
+        (true, EventState::DeadLettered) => format!(
+            "retry: once its cause is removed: walrelay outbox retry {id}; walrelay dlq discard {id}"
+        ),
+        (true, _) => format!("discard: its row is enough: walrelay dlq discard {id}"),
+    }
 }
 
 fn row(row: &OutboxRow) -> String {

@@ -76,6 +76,26 @@ fn an_open_dead_letter_is_shown_with_the_commands_that_show_and_replay_it() {
 }
 
 #[test]
+fn the_row_of_a_polled_event_is_published_and_not_its_dead_letter() {
+    let of = |state| {
+        let (status, retry_count, failure_reason) = (String::new(), None, None);
+        let polled = Some(PolledStatus { state, status, retry_count, failure_reason });
+        let letters = vec![EventLetter { state: "open", ..EventLetter::default() }];
+        let row = Some(OutboxRow { polled, ..row() });
+        lines(FoundEvent { id: "7".to_owned(), row, letters, ..FoundEvent::default() }, &slot(100))
+    };
+    let failed = of(EventState::DeadLettered).join("\n");
+    let told =
+        "retry: once its cause is removed: walrelay outbox retry '7'; walrelay dlq discard '7'";
+    assert!(failed.contains(told), "{failed}");
+    for state in [EventState::Published, EventState::Waiting] {
+        let told = of(state).join("\n");
+        assert!(told.contains("discard: its row is enough: walrelay dlq discard '7'"), "{told}");
+        assert!(!told.contains("dlq replay"), "{told}");
+    }
+}
+
+#[test]
 fn what_waits_is_shown_with_how_far_the_slot_is_behind() {
     let event = FoundEvent { row: Some(row()), ..FoundEvent::default() };
     let lines = lines(event, &slot(40));

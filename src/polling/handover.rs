@@ -22,7 +22,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
-use crate::source::faults::query_fault;
+use crate::source::faults::{no_logical_wal, query_fault};
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_wait::NO_TIMEOUTS_SQL;
@@ -102,9 +102,18 @@ pub(crate) async fn state(
     state.map_err(|error| query_fault(&error, "looking for the slot"))
 }
 
+/// Whether the server can decode its WAL: from PostgreSQL 19 on, the first logical slot raises the level.
+const DECODES_SQL: &str = "SELECT level = 'logical' OR level = 'replica' AND \
+    pg_catalog.current_setting('effective_wal_level', true) IS NOT NULL, level \
+    FROM pg_catalog.current_setting('wal_level') AS level";
+
 impl TableHandover<'_> {
-    /// Refuses a table with rows that nobody would publish. Changes nothing.
+    /// Refuses a table with rows that nobody would publish, and a server without logical decoding. Changes nothing.
     pub(crate) async fn check(&self, client: &Client) -> Result<(), Fault> {
+        let row = client.query_one(DECODES_SQL, &[]).await.map_err(query_failed)?;
+        if !row.get::<_, bool>(0) {
+            return Err(no_logical_wal(&format!("wal_level is {}", row.get::<_, &str>(1))));
+        }
         // Looking at each row takes longer than a role's settings may allow.
         client.batch_execute(NO_TIMEOUTS_SQL).await.map_err(query_failed)?;
         self.refuse_other_rows(client).await

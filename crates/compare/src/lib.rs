@@ -171,6 +171,7 @@ fn cut_short(plan: &ComparisonPlan, report: &ComparisonReport, fault: &Fault) ->
 /// Removes everything of this name from Postgres and from the broker, even if one of them fails.
 async fn remove(request: ComparisonRequest<'_>, name: &str) -> Result<(), Fault> {
     let database = scratch_source::remove(&request.source.connection, name).await;
+    let _was_missing = std::fs::remove_file(measure::state_file(name)).is_err();
     let target = name.to_owned();
     let mut removing = at_broker(request.sink, move |broker| broker.remove_bench_target(&target));
     match (database, answer(&mut removing).await) {

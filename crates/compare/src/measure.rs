@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,11 @@ struct MeasuredRelay {
     used_before: RelayCost,
 }
 
+/// The state file of the relays that a comparison of this name runs.
+pub(super) fn state_file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{name}.state"))
+}
+
 impl<'a> Measurement<'a> {
     pub(super) async fn open(
         request: ComparisonRequest<'a>,
@@ -127,7 +133,7 @@ impl<'a> Measurement<'a> {
         before: PostgresCounters,
     ) -> Result<MeasuredRelay, Fault> {
         let name = &self.source.name;
-        let state_file = std::env::temp_dir().join(format!("{name}.state"));
+        let state_file = state_file(name);
         // A container may have no directory to write to.
         let state_file = File::create_new(&state_file).ok().map(|_| state_file);
         let process = RelayProcess::start(&RelayOrder {

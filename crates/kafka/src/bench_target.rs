@@ -53,15 +53,15 @@ fn failed(settings: &KafkaSettings, error: &KafkaError) -> Fault {
     unreachable(settings, &error.to_string())
 }
 
-pub(super) fn removal_command(name: &str) -> String {
-    format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}")
+pub(super) fn removal_command(settings: &KafkaSettings, name: &str) -> String {
+    format!("kafka-topics.sh --bootstrap-server {} --delete --topic {name}", settings.brokers)
 }
 
 pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> {
     let not_deleted = |reason: &dyn std::fmt::Display| {
         let what = format!("cannot delete topic {name}: {reason}");
         let place = cluster::brokers_key(settings);
-        Fault::new(Exit::Sink, "sink.scratch-left", what, place, removal_command(name))
+        Fault::new(Exit::Sink, "sink.scratch-left", what, place, removal_command(settings, name))
     };
     let (client, options) = cluster::admin(settings).map_err(|error| not_deleted(&error))?;
     let deleted = runtime::block_on(client.delete_topics(&[name], &options))?;

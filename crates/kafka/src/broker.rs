@@ -124,7 +124,7 @@ impl Broker for KafkaBroker {
     }
 
     fn bench_target_removal(&self, name: &str) -> String {
-        bench_target::removal_command(name)
+        bench_target::removal_command(&self.settings, name)
     }
 
     fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {

@@ -57,7 +57,7 @@ pub(crate) fn is_over_wal_level(sqlstate: &str, message: &str) -> bool {
 
 /// How `wal_level` is set.
 pub(crate) const SET_WAL_LEVEL: &str = "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted \
-     server has a parameter for it, e.g. rds.logical_replication = 1)";
+     server has a parameter for it, e.g. rds.logical_replication = 1); where that is not possible: source.mode = \"polling\" (docs/polling.md)";
 
 /// How more WAL senders are allowed than `max`, if that is known.
 pub(crate) fn raise_wal_senders(max: Option<u32>) -> String {
@@ -68,7 +68,7 @@ pub(crate) fn raise_wal_senders(max: Option<u32>) -> String {
     )
 }
 
-fn no_logical_wal(message: &str) -> Fault {
+pub fn no_logical_wal(message: &str) -> Fault {
     Fault::new(
         Exit::Source,
         "source.wal-level",

@@ -123,6 +123,9 @@ fn inherited_rows(table: &TableFacts, outboxes: &[OutboxTable]) -> Option<Findin
     })
 }
 
+/// `init` makes no other table for polling.
+const SHIPPED: &str = "public.outbox";
+
 fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
     let wanted = table.shown();
     let same_name =
@@ -132,7 +135,8 @@ fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
     // The command that creates it, or why `init` does not.
     let made = match by {
         ReadBy::Slot => table_sql(outbox).map(|_| "walrelay init"),
-        ReadBy::Polling => Ok("sql/polling.sql makes the shipped one, and so does walrelay init"),
+        ReadBy::Polling if wanted == SHIPPED => Ok("walrelay init, which runs sql/polling.sql"),
+        ReadBy::Polling => Ok("a table that fits, starting from sql/polling.sql"),
     };
     let make = match &made {
         Ok(command) => command,
@@ -143,7 +147,9 @@ fn missing(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Fault {
             "if {name} is meant: table = \"{name}\" in [[source.outbox]]; to make {wanted}: {make}"
         ),
         None if by == ReadBy::Polling => {
-            format!("name the table as table = \"schema.table\" in [[source.outbox]]; {make}")
+            format!(
+                "name the table as table = \"schema.table\" in [[source.outbox]], or make {wanted}: {make}"
+            )
         }
         None => make.to_owned(),
     };
