@@ -16,7 +16,7 @@ use walrelay::delivery::transactions::Transactions;
 
 const IN_FLIGHT: u64 = 8_192;
 const PARTITIONS: u64 = 8;
-const EVENT_BYTES: usize = 330;
+const EVENT_BYTES: u32 = 330;
 
 fn flight(commit_lsn: Lsn) -> Flight {
     Flight {
@@ -25,8 +25,7 @@ fn flight(commit_lsn: Lsn) -> Flight {
         commit_unix_us: 0,
         fingerprint: Fingerprint::NONE,
         state: FlightState::Sent,
-        attempts: None,
-        span: None,
+        extras: None,
     }
 }
 
