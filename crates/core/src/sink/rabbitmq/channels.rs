@@ -79,6 +79,8 @@ struct Waiting {
     messages: BTreeSet<Sequence>,
     /// The destination is in the queue for a channel.
     is_queued: bool,
+    /// It is among the guests.
+    wants_own: bool,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,8 @@ pub(super) struct PublishChannels {
     waiting: BTreeMap<DestinationHash, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<DestinationHash>,
+    /// Destinations that have a message in flight on a channel of others, and further ones that wait.
+    guests: VecDeque<DestinationHash>,
     /// How many messages each destination has in flight, on all channels.
     in_flight_of: HashMap<DestinationHash, usize>,
     /// Destinations of what was answered since the last release.
@@ -177,9 +181,17 @@ impl PublishChannels {
         let found = position(&|it| is_own(it) && it.is_idle())
             .or_else(|| position(&|it| it.destination.is_none()))
             .or_else(|| position(&PublishChannel::is_idle));
-        // With messages in flight it waits for an answer to one of those.
-        if found.is_some() || self.in_flight_of.contains_key(&destination) {
+        // With messages in flight on a channel of its own it waits for an answer to one of those.
+        if found.is_some() || self.channels.iter().any(busy) {
             return found;
+        }
+        // With one on a channel of others, which may not answer any more, it waits for an idle channel, too.
+        if self.in_flight_of.contains_key(&destination) {
+            let waiting = self.waiting.entry(destination).or_default();
+            if !std::mem::replace(&mut waiting.wants_own, true) {
+                self.guests.push_back(destination);
+            }
+            return None;
         }
         let found = position(&|it| it.is_shared(now) && it.room() > 0);
         if found.is_none() {
@@ -259,6 +271,14 @@ impl PublishChannels {
                 self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
             }
         }
+        let idle = self.channels.iter().filter(|it| it.is_idle()).count();
+        for _ in 0..idle.min(self.guests.len()) {
+            let Some(destination) = self.guests.pop_front() else { break };
+            if let Some(waiting) = self.waiting.get_mut(&destination) {
+                waiting.wants_own = false;
+                self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
+            }
+        }
         released
     }
 
@@ -270,7 +290,7 @@ impl PublishChannels {
     ) {
         let Some(waiting) = self.waiting.get_mut(&destination) else { return };
         released.extend((0..room).map_while(|_| waiting.messages.pop_first()));
-        if waiting.messages.is_empty() && !waiting.is_queued {
+        if waiting.messages.is_empty() && !waiting.is_queued && !waiting.wants_own {
             self.waiting.remove(&destination);
         }
     }

@@ -182,6 +182,20 @@ fn a_destination_with_messages_in_flight_goes_to_no_channel_of_another() {
 }
 
 #[test]
+fn a_destination_whose_message_is_behind_a_silent_one_gets_the_next_idle_channel() {
+    let mut fixture = Fixture::with_channels(2);
+    // GIVEN a destination that shares the channel of one that has just become silent
+    fixture.publish("silent");
+    fixture.confirm("silent");
+    assert_eq!((fixture.publish("silent"), fixture.publish("other")), (Some(1), Some(2)));
+    assert_eq!((fixture.publish("good"), fixture.publish("good")), (Some(1), None));
+    // WHEN another channel is idle THEN its next messages go there
+    fixture.confirm("other");
+    assert_eq!(fixture.in_flight("good"), 2);
+    assert_eq!(fixture.publish("good"), Some(2));
+}
+
+#[test]
 fn a_destination_has_one_message_in_flight_on_channels_of_others() {
     let mut fixture = Fixture::with_channels(1);
     assert_eq!(fixture.publish("owner"), Some(1));
