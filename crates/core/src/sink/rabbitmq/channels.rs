@@ -17,7 +17,8 @@
 //!
 //! When there is no channel left, destinations share those that answer. What a destination has in
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
-//! channel of others, and none while it has any on its own.
+//! channel of others, and none while it has any on its own. Such a channel may have become silent: the
+//! next messages of the destination go to the next idle channel, whether that one is answered or not.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,8 +80,8 @@ struct Waiting {
     messages: BTreeSet<Sequence>,
     /// The destination is in the queue for a channel.
     is_queued: bool,
-    /// It is among the guests.
-    wants_own: bool,
+    /// The destination waits for an idle channel.
+    awaits_idle: bool,
 }
 
 #[derive(Debug, Default)]
@@ -93,8 +94,8 @@ pub(super) struct PublishChannels {
     waiting: BTreeMap<DestinationHash, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<DestinationHash>,
-    /// Destinations that have a message in flight on a channel of others, and further ones that wait.
-    guests: VecDeque<DestinationHash>,
+    /// Destinations with a message in flight on a channel of others, whose next ones wait for an idle channel.
+    awaiting_idle: VecDeque<DestinationHash>,
     /// How many messages each destination has in flight, on all channels.
     in_flight_of: HashMap<DestinationHash, usize>,
     /// Destinations of what was answered since the last release.
@@ -188,8 +189,8 @@ impl PublishChannels {
         // With one on a channel of others, which may not answer any more, it waits for an idle channel, too.
         if self.in_flight_of.contains_key(&destination) {
             let waiting = self.waiting.entry(destination).or_default();
-            if !std::mem::replace(&mut waiting.wants_own, true) {
-                self.guests.push_back(destination);
+            if !std::mem::replace(&mut waiting.awaits_idle, true) {
+                self.awaiting_idle.push_back(destination);
             }
             return None;
         }
@@ -272,10 +273,10 @@ impl PublishChannels {
             }
         }
         let idle = self.channels.iter().filter(|it| it.is_idle()).count();
-        for _ in 0..idle.min(self.guests.len()) {
-            let Some(destination) = self.guests.pop_front() else { break };
+        for _ in 0..idle.min(self.awaiting_idle.len()) {
+            let Some(destination) = self.awaiting_idle.pop_front() else { break };
             if let Some(waiting) = self.waiting.get_mut(&destination) {
-                waiting.wants_own = false;
+                waiting.awaits_idle = false;
                 self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
             }
         }
@@ -290,7 +291,7 @@ impl PublishChannels {
     ) {
         let Some(waiting) = self.waiting.get_mut(&destination) else { return };
         released.extend((0..room).map_while(|_| waiting.messages.pop_first()));
-        if waiting.messages.is_empty() && !waiting.is_queued && !waiting.wants_own {
+        if waiting.messages.is_empty() && !waiting.is_queued && !waiting.awaits_idle {
             self.waiting.remove(&destination);
         }
     }
