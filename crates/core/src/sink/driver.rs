@@ -186,7 +186,7 @@ impl SinkDriver {
         if logged.is_none_or(|(at, text)| {
             text != reason && now.saturating_duration_since(*at) >= LOG_EVERY
         }) {
-            tracing::warn!(code = "sink.outage", error = reason, "events wait for the broker");
+            tracing::warn!(code = "sink.outage", error = %reason, "events wait for the broker");
             self.logged = Some((now, reason.clone()));
         }
     }
