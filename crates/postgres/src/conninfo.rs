@@ -64,6 +64,12 @@ const NEUTRAL: [(&str, &str, &[&str]); 8] = [
 /// message.
 const UNREAD_VARIABLES: [&str; 4] = ["PGSERVICE", "PGHOSTADDR", "PGSSLCRL", "PGSSLCRLDIR"];
 
+/// Its name may be a piece of a password.
+const UNKNOWN: ConnInfoError = ConnInfoError::Malformed(
+    "it has a parameter that is not known; its name is not shown, because it may be a piece of a password that has a \
+     space or an `&` (write '…' around the password, in a URL %20 and %26)",
+);
+
 /// The usual cause of a URL that cannot be taken apart.
 const ENCODE: ConnInfoError = ConnInfoError::Malformed(
     "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or `@` in a user or password \
@@ -154,8 +160,9 @@ impl Params {
             return Err(ENCODE);
         }
         let known = PARAMETERS.iter().map(|p| p.0).chain(NEUTRAL.iter().map(|p| p.0));
-        let question = nearest(name, known).map(|known| format!("; did you mean `{known}`?"));
-        Err(ConnInfoError::Unknown(name.to_owned(), question.unwrap_or_default()))
+        Err(nearest(name, known).map_or(UNKNOWN, |known| {
+            ConnInfoError::Unknown(name.to_owned(), format!("; did you mean `{known}`?"))
+        }))
     }
 
     fn get(&self, name: &str) -> Option<&str> {
@@ -313,7 +320,7 @@ fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
     // Each of these means that a password was cut in two, whose pieces would be shown as names.
     let cut = path.contains(['@', '/'])
         || rest.contains('#')
-        || (query.contains('@') && !authority.contains('@') && authority.contains(':'));
+        || (query.contains('@') && login_of(authority).contains(':'));
     if cut {
         return Err(ENCODE);
     }
@@ -342,6 +349,11 @@ fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
         pairs.push((decode(name)?, decode(value)?));
     }
     Ok(pairs)
+}
+
+/// The user and the password before the servers, or all if there is no login.
+fn login_of(authority: &str) -> &str {
+    authority.rsplit_once('@').map_or(authority, |(login, _)| login)
 }
 
 fn server(text: &str) -> Result<(String, String), ConnInfoError> {

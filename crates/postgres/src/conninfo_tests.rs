@@ -183,7 +183,7 @@ fn what_would_be_ignored_is_refused_with_a_suggestion() {
         told("postgres://u@h/d?sslmod=require"),
         "unknown connection parameter `sslmod`; did you mean `sslmode`?"
     );
-    assert_eq!(told("host=h zebra=1"), "unknown connection parameter `zebra`");
+    assert!(told("host=h zebra=1").contains("its name is not shown"));
     assert_eq!(
         told("postgres://u@h/d?sslmode=allow"),
         "connection parameter `sslmode` is `allow`; supported: disable, prefer, require, verify-ca, verify-full"
@@ -220,6 +220,10 @@ fn a_password_cut_in_two_is_neither_used_nor_shown() {
         "host=h password=a canary",
         "host=h password='canary",
         "user=u password=canary sslmode=no",
+        "postgres://u:p@ss?canary=34@h/d",
+        "postgres://u:p@ss?sslmode=canary@h/d",
+        "host=h user=u dbname=d password=a canary=b",
+        "postgres://u:p@ss&canary=b@h/d?x=1",
     ] {
         let error = parse(url, &nothing).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("canary"), "{url}: {error:?}");
