@@ -17,7 +17,7 @@
 //!
 //! When there is no channel left, destinations share those that answer. What a destination has in
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
-//! channel of others, and none while it has any on its own. Such a channel may have become silent: the
+//! channel of others, and is given none there while it has any on its own. Such a channel may have become silent: the
 //! next messages of the destination go to the next idle channel, whether that one is answered or not.
 
 use std::collections::hash_map::Entry;
@@ -94,7 +94,7 @@ pub(super) struct PublishChannels {
     waiting: BTreeMap<DestinationHash, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<DestinationHash>,
-    /// Destinations with a message in flight on a channel of others, whose next ones wait for an idle channel.
+    /// Destinations with messages in flight, whose next ones wait for an idle channel.
     awaiting_idle: VecDeque<DestinationHash>,
     /// How many messages each destination has in flight, on all channels.
     in_flight_of: HashMap<DestinationHash, usize>,
@@ -182,11 +182,11 @@ impl PublishChannels {
         let found = position(&|it| is_own(it) && it.is_idle())
             .or_else(|| position(&|it| it.destination.is_none()))
             .or_else(|| position(&PublishChannel::is_idle));
-        // With messages in flight on a channel of its own it waits for an answer to one of those.
-        if found.is_some() || self.channels.iter().any(busy) {
+        if found.is_some() {
             return found;
         }
-        // With one on a channel of others, which may not answer any more, it waits for an idle channel, too.
+        // With messages in flight it waits for an answer to one of those, or for an idle channel: the only one
+        // may be on a channel of others, which does not answer any more.
         if self.in_flight_of.contains_key(&destination) {
             let waiting = self.waiting.entry(destination).or_default();
             if !std::mem::replace(&mut waiting.awaits_idle, true) {
@@ -272,10 +272,12 @@ impl PublishChannels {
                 self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
             }
         }
-        let idle = self.channels.iter().filter(|it| it.is_idle()).count();
-        for _ in 0..idle.min(self.awaiting_idle.len()) {
+        let mut idle = self.channels.iter().filter(|it| it.is_idle()).count();
+        while idle > 0 {
             let Some(destination) = self.awaiting_idle.pop_front() else { break };
             if let Some(waiting) = self.waiting.get_mut(&destination) {
+                // Its messages may have been released since.
+                idle -= usize::from(!waiting.messages.is_empty());
                 waiting.awaits_idle = false;
                 self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
             }

@@ -196,6 +196,23 @@ fn a_destination_whose_message_is_behind_a_silent_one_gets_the_next_idle_channel
 }
 
 #[test]
+fn a_channel_that_is_full_because_of_another_destination_is_waited_for() {
+    let mut fixture = Fixture::with_channels(1);
+    fixture.publish("own");
+    fixture.confirm("own");
+    // GIVEN a channel whose span is full behind the message of a destination that shares it
+    assert_eq!((fixture.publish("own"), fixture.publish("silent")), (Some(1), Some(1)));
+    fixture.confirm("own");
+    while fixture.publish("own").is_some() {
+        fixture.confirm("own");
+    }
+    assert_eq!(fixture.in_flight("own"), 0);
+    // WHEN that one is answered THEN what waits is published
+    fixture.confirm("silent");
+    assert_eq!(fixture.in_flight("own"), 1);
+}
+
+#[test]
 fn a_destination_has_one_message_in_flight_on_channels_of_others() {
     let mut fixture = Fixture::with_channels(1);
     assert_eq!(fixture.publish("owner"), Some(1));
