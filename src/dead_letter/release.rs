@@ -214,7 +214,7 @@ fn check_none_open(
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "replay or discard them: walrelay dlq replay --key={key}\nwhere the table is polled, discard them: walrelay dlq discard --key={key}; and put the rows back once the key is released: walrelay outbox retry --key={key}\nthen release the key: walrelay dlq release --key={key}\nor release it now, whatever the order: walrelay dlq release --key={key} --force"
+            "replay or discard them: walrelay dlq replay --key={key}\nwhere the table is polled, only discard them: walrelay dlq discard --key={key}\nthen release the key: walrelay dlq release --key={key}\nthen, where the table is polled, put the rows back: walrelay outbox retry --key={key}\nor release it now, whatever the order: walrelay dlq release --key={key} --force"
         ),
     ))
 }

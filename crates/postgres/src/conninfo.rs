@@ -64,7 +64,7 @@ const NEUTRAL: [(&str, &str, &[&str]); 8] = [
 /// message.
 const UNREAD_VARIABLES: [&str; 4] = ["PGSERVICE", "PGHOSTADDR", "PGSSLCRL", "PGSSLCRLDIR"];
 
-/// Its name may be a piece of a password.
+/// A parameter without a known name like its own, which may be a piece of a password.
 const UNKNOWN: ConnInfoError = ConnInfoError::Malformed(
     "it has a parameter that is not known; its name is not shown, because it may be a piece of a password that has a \
      space or an `&` (write '…' around the password, in a URL %20 and %26)",

@@ -68,6 +68,7 @@ pub(crate) fn raise_wal_senders(max: Option<u32>) -> String {
     )
 }
 
+/// The server does not decode its WAL, as `message` says.
 pub fn no_logical_wal(message: &str) -> Fault {
     Fault::new(
         Exit::Source,

@@ -417,9 +417,11 @@ impl<T: LaneItem> KeyLanes<T> {
 
     /// The only event in flight, if it was a suspect before.
     pub fn lone_suspect(&self) -> Option<Sequence> {
-        let mut only = self.entries.iter().filter(|_| self.in_flight == 1);
-        let (sequence, _) = only.find(|(_, entry)| entry.in_flight && entry.suspect)?;
-        Some(*sequence)
+        if self.in_flight != 1 {
+            return None;
+        }
+        let is_meant = |(_, entry): &(&Sequence, &Entry<T>)| entry.in_flight && entry.suspect;
+        self.entries.iter().find(is_meant).map(|(sequence, _)| *sequence)
     }
 
     fn answered(&mut self, sequence: Sequence) {

@@ -44,7 +44,7 @@ pub(super) struct Script {
     /// When dead letters were stored.
     letters: Vec<(String, u64)>,
     held_topic: Option<&'static str>,
-    /// How many sinks there were then.
+    /// How many sinks had been opened when that topic was held.
     sinks_when_held: u64,
     /// How many records were stored when the others were judged last.
     others_had: usize,

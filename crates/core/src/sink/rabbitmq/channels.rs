@@ -17,8 +17,9 @@
 //!
 //! When there is no channel left, destinations share those that answer. What a destination has in
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
-//! channel of others, and is given none there while it has any on its own. Such a channel may have become silent: the
-//! next messages of the destination go to the next idle channel, whether that one is answered or not.
+//! channel of others, and is given none there while it has any on its own. The channel of others may
+//! have become silent: the next messages of the destination go to the next idle channel, whether the
+//! message there is answered or not.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -163,7 +163,8 @@ impl PublishesInFlight {
         };
         // One before the oldest was answered already.
         let Some(index) = self.index(tag) else { return Ok(()) };
-        let (first, mut end) = if multiple { (0, index + 1) } else { (index, index + 1) };
+        let first = if multiple { 0 } else { index };
+        let mut end = index + 1;
         if multiple && on(Mutant::RabbitRangeOneMore) {
             end = self.publishes.len().min(end + 1);
         }

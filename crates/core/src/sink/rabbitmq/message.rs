@@ -354,7 +354,8 @@ impl LaneItem for AmqpMessage {
         self.lane
     }
 
-    /// A return is matched by the event id. Two ids with one hash only wait for each other.
+    /// A return is matched by the event id. An event whose hash is taken waits, and what is behind it, as for an
+    /// equal id. Few are in flight, so a writer who chooses ids of equal hashes only makes the relay slow.
     fn unique(&self) -> Option<u64> {
         Some(fixed_hash(self.part(ID)))
     }
