@@ -26,25 +26,9 @@ impl PassedOver {
 
     /// The reasons, each with its number. `uncarried` is the first event that the broker cannot carry.
     pub(super) fn reasons(&self, uncarried: &str) -> String {
-        let reason = |(why, count)| match why {
-            NotReplayable::Cut => format!("the value of {count} is cut"),
-            NotReplayable::Unrouted => format!("the destination of {count} is unknown"),
-            NotReplayable::Incomplete => format!(
-                "{count} never became events, have lost headers, or their key, id, topic or type is cut"
-            ),
-            NotReplayable::Nameless => {
-                format!("{count} have no id, without which their consumer gives them up again")
-            }
-            NotReplayable::Misrouted => {
-                format!("{count} would be published to the dead-letter topic itself")
-            }
-            NotReplayable::Elsewhere => {
-                format!("{count} would be published to where no route of the configuration leads")
-            }
-            NotReplayable::Uncarried => {
-                format!("{count} have more than the broker can carry (first {uncarried})")
-            }
-            NotReplayable::Behind => format!("{count} follow such an event of their key"),
+        let reason = |(why, count): (NotReplayable, usize)| match why {
+            NotReplayable::Uncarried => format!("{} ({count}, first {uncarried})", why.reason()),
+            _ => format!("{} ({count})", why.reason()),
         };
         let reasons: Vec<String> = self.counts().filter(|(_, it)| *it > 0).map(reason).collect();
         reasons.join(", ")

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
 use super::parse::parse;
-use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord};
+use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord, NotReplayable};
 use super::writer::DeadLetterAddress;
 use crate::base::error::{Exit, Fault};
 use crate::sink::Broker;
@@ -49,6 +49,11 @@ impl<'a> DeadLetterTopic<'a> {
         };
         let log = self.broker.log(self.address, from)?;
         Ok(LogReader { log, silent: Duration::ZERO, ended: false })
+    }
+
+    /// Why the event of a dead letter in this topic cannot be published, as far as its record shows.
+    pub(crate) fn not_replayable(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        letter.not_replayable(&[self.address, self.relay_address])
     }
 
     /// Folds the log, and selects the dead letters that `filter` matches, in whatever state.

@@ -49,8 +49,8 @@ impl<'a> ReplayCheck<'a> {
     /// Why the event of the dead letter is not published.
     fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
-        letter
-            .not_replayable(&[self.topic.address, self.topic.relay_address])
+        self.topic
+            .not_replayable(letter)
             .or_else(|| self.other_route(letter))
             .or_else(|| is_behind().then_some(NotReplayable::Behind))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
 use super::reader::DeadLetterTopic;
-use super::record::{DeadLetter, DeadLetterId, LogRecord, PartitionOffset};
+use super::record::{DeadLetter, DeadLetterId, LogRecord, NotReplayable, PartitionOffset};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::shown;
 use crate::base::time::rfc3339;
@@ -58,6 +58,8 @@ pub(crate) struct FoundDeadLetter {
     /// The record that opened it, the first since it was last resolved.
     pub(crate) letter: DeadLetter,
     pub(crate) known: KnownDeadLetter,
+    /// Why a replay passes over it, as far as the record shows.
+    pub(crate) not_replayable: Option<NotReplayable>,
     /// Every record about it, oldest first.
     pub(crate) history: Vec<HistoryEntry>,
 }
@@ -89,6 +91,7 @@ impl FoundDeadLetter {
         detail["key_begins"] = json!(cut_key.map(|(key, _)| shown(&key.bytes)));
         detail["headers"] =
             headers.map(|(name, value)| json!({ "name": name, "value": shown(value) })).collect();
+        detail["not_replayable"] = json!(self.not_replayable.map(NotReplayable::reason));
         detail["history"] = json!(self.history);
         if let Some((encoding, payload)) = self.payload().filter(|_| with_payload) {
             detail["payload"] = json!(payload);
@@ -166,7 +169,8 @@ pub(crate) fn find(
     })?;
     let found = histories.into_iter().filter_map(|(_, letter, history)| {
         let letter = letter?;
-        Some(FoundDeadLetter { known: index.known(&letter)?, letter, history })
+        let not_replayable = topic.not_replayable(&letter);
+        Some(FoundDeadLetter { known: index.known(&letter)?, letter, not_replayable, history })
     });
     Ok(FoundDeadLetters { letters: found.collect(), records })
 }

@@ -10,6 +10,7 @@ use crate::base::lsn::Lsn;
 use crate::dead_letter::fold::DeadLetterIndex;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::record::{DeadLetter, LogRecord};
+use crate::dead_letter::writer::CLASS_PARKED;
 use crate::sink::log::{LogRead, ReadFrom};
 use crate::sink::search::{SearchLimits, SearchReport};
 
@@ -74,7 +75,7 @@ pub(super) fn letters(
     if is_cut {
         report.not_searched.push(format!("more dead letters: the newest {LETTERS_MAX} are shown"));
     }
-    let found = letters.iter().filter_map(|letter| found(name, letter, &index)).collect();
+    let found = letters.iter().filter_map(|letter| found(topic, letter, &index)).collect();
     Ok((found, report))
 }
 
@@ -92,9 +93,9 @@ fn is_about(record: &LogRecord, wanted: &WantedSpellings<'_>) -> bool {
     }
 }
 
-/// The dead letter as it stands in the dead-letter topic `name`.
+/// The dead letter as it stands in the dead-letter topic.
 fn found(
-    name: &str,
+    topic: &DeadLetterTopic<'_>,
     letter: &DeadLetter,
     index: &DeadLetterIndex,
 ) -> Option<EventSighting<EventLetter>> {
@@ -108,13 +109,15 @@ fn found(
         commit_unix_us: Some(letter.commit_unix_us),
         traceparent: header.map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
         of: EventLetter {
-            topic: name.to_owned(),
+            topic: topic.address.topic.clone(),
             position: letter.position,
             attempts: letter.attempts,
             error_class: letter.error_class.clone(),
             error_msg: letter.error_msg.clone(),
             state: known.state.name(),
             failed_unix_us: letter.failed_unix_us,
+            not_replayable: topic.not_replayable(letter),
+            is_of_parked_key: letter.parks_key || letter.error_class == CLASS_PARKED,
         },
     })
 }

@@ -11,7 +11,7 @@
 use crate::base::lsn::Lsn;
 use crate::base::template::Template;
 use crate::base::text::shown;
-use crate::dead_letter::record::PartitionOffset;
+use crate::dead_letter::record::{NotReplayable, PartitionOffset};
 use crate::sink::search::SearchRoute;
 
 /// The header of the trace context.
@@ -115,6 +115,10 @@ pub(crate) struct EventLetter {
     /// `open`, `replayed` or `discarded`.
     pub(crate) state: &'static str,
     pub(crate) failed_unix_us: i64,
+    /// Why a replay passes over it.
+    pub(crate) not_replayable: Option<NotReplayable>,
+    /// It has parked its key, or its key was parked.
+    pub(crate) is_of_parked_key: bool,
 }
 
 /// The slot, as it was when the rows were read.

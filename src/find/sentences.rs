@@ -17,8 +17,8 @@ pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<
     let is_polled = event.row.as_ref().is_some_and(|row| row.polled.is_some());
     lines.extend(slot.filter(|_| !is_polled).map(|slot| commit(event, slot)));
     lines.extend(event.letters.iter().map(letter));
-    if event.letters.iter().any(|letter| letter.state == "open") {
-        lines.push(advice(event, is_polled));
+    if let Some(letter) = event.letters.iter().find(|letter| letter.state == "open") {
+        lines.push(advice(event, letter, is_polled));
     }
     lines.extend(event.records.iter().map(record));
     lines.extend(conclusion(event, slot));
@@ -27,18 +27,25 @@ pub(crate) fn sentences(event: &FoundEvent, slot: Option<&SlotPosition>) -> Vec<
 }
 
 /// The commands for an event with an open dead letter. A row that is polled is published by its row, or will be.
-fn advice(event: &FoundEvent, is_polled: bool) -> String {
+fn advice(event: &FoundEvent, letter: &EventLetter, is_polled: bool) -> String {
     let id = quoted(&event.id);
-    match (is_polled, event.state) {
-        (false, _) => {
-            format!(
-                "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay {id}"
-            )
-        }
-        (true, EventState::DeadLettered) => format!(
+    let parked_key = event.key.as_deref().filter(|_| letter.is_of_parked_key).map(quoted);
+    match (is_polled, event.state, letter.not_replayable, parked_key) {
+        (true, EventState::DeadLettered, ..) => format!(
             "retry: once its cause is removed: walrelay outbox retry {id}; walrelay dlq discard {id}"
         ),
-        (true, _) => format!("discard: its row is enough: walrelay dlq discard {id}"),
+        (true, ..) => format!("discard: its row is enough: walrelay dlq discard {id}"),
+        (false, _, Some(why), _) => format!(
+            "replay: not possible: {}; publish the event anew from its source, then: walrelay dlq discard {id} (docs/dead-letters.md, \"Replay\")",
+            why.reason()
+        ),
+        // All events of the key, which keeps their order.
+        (false, _, None, Some(key)) => format!(
+            "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay --key={key}, then: walrelay dlq release --key={key}"
+        ),
+        (false, _, None, None) => format!(
+            "replay: walrelay dlq show {id}; once its cause is removed: walrelay dlq replay {id}"
+        ),
     }
 }
 
@@ -70,13 +77,12 @@ fn commit(event: &FoundEvent, slot: &SlotPosition) -> String {
 }
 
 fn letter(letter: &EventLetter) -> String {
-    let EventLetter { topic, position, attempts, error_class, error_msg, state, failed_unix_us } =
-        letter;
+    let EventLetter { topic, position, attempts, error_class, error_msg, state, .. } = letter;
     let PartitionOffset { partition, offset } = position;
     let (topic, class, error) = (escaped(topic), escaped(error_class), escaped(error_msg));
     format!(
         "dead letter: {state}; at {}, topic {topic}, partition {partition}, offset {offset}, attempts {attempts}, {class}: {error}",
-        rfc3339(*failed_unix_us)
+        rfc3339(letter.failed_unix_us)
     )
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
+use crate::dead_letter::record::NotReplayable;
 use crate::find::event::{Completeness, PolledStatus, PublishedRecord};
 
 const ALL: Completeness = Completeness { letters_read: true, records_read: true };
@@ -37,6 +38,7 @@ fn a_published_event_is_shown_in_the_order_in_which_it_happened() {
         error_msg: "no\u{1b}".to_owned(),
         state: "replayed",
         failed_unix_us: 0,
+        ..EventLetter::default()
     };
     let event = FoundEvent {
         row: Some(row()),
@@ -73,6 +75,26 @@ fn an_open_dead_letter_is_shown_with_the_commands_that_show_and_replay_it() {
     for state in ["replayed", "discarded"] {
         assert!(!of(state).contains("walrelay dlq"), "{state}");
     }
+}
+
+#[test]
+fn the_commands_for_a_dead_letter_keep_the_order_of_a_parked_key_and_name_no_replay_that_is_refused()
+ {
+    let of = |not_replayable| {
+        let (state, is_of_parked_key) = ("open", true);
+        let letter =
+            EventLetter { state, not_replayable, is_of_parked_key, ..EventLetter::default() };
+        let (id, key, letters) = ("7".to_owned(), Some("k 1".to_owned()), vec![letter]);
+        lines(FoundEvent { id, key, letters, ..FoundEvent::default() }, &slot(100)).join("\n")
+    };
+    let told = "walrelay dlq replay --key='k 1', then: walrelay dlq release --key='k 1'";
+    assert!(of(None).contains(told), "{}", of(None));
+    let told = of(Some(NotReplayable::Cut));
+    assert!(
+        told.contains("replay: not possible: the value is cut; publish the event anew"),
+        "{told}"
+    );
+    assert!(!told.contains("dlq replay"), "{told}");
 }
 
 #[test]

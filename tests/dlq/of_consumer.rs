@@ -191,7 +191,7 @@ fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     // WHEN they are replayed THEN the second arrives, and the first alone is refused
     let ended = service.walrelay(&["replay", "--all"]);
     let words = [
-        "1 have more than the broker can carry",
+        "the broker cannot carry the event (1, first event ",
         "event c1: key, headers and other properties have 4",
     ];
     ended.assert_fault(1, "dead-letter.unfit", &words);

@@ -340,8 +340,9 @@ fn passed_over(start: &AMQPValue) -> Option<i64> {
     }
 }
 
-/// The broker's header about the queues in which a message was dead-lettered.
-const DEATHS: &str = "x-death";
+/// Lists and tables of the broker, which a replay does not need: the queues in which a message was
+/// dead-lettered, and further routing keys of its first publisher.
+const OF_BROKER: [&str; 3] = ["x-death", "CC", "BCC"];
 
 /// Reads a record; none without an offset in a stream.
 fn entry(record: Delivery) -> Option<LogEntry> {
@@ -366,7 +367,7 @@ fn entry(record: Delivery) -> Option<LogEntry> {
             }
             (name, value) => match bytes(value) {
                 Some(bytes) => entry.headers.push((name.to_owned(), bytes)),
-                None if name == DEATHS => {}
+                None if OF_BROKER.contains(&name) => {}
                 None => dropped.push(name),
             },
         }

@@ -27,7 +27,9 @@ fn headers_of_others_are_text_where_that_is_obvious_and_named_where_it_is_not() 
     headers.insert("dlq-attempts".into(), AMQPValue::LongInt(2));
     headers.insert("is_new".into(), AMQPValue::Boolean(true));
     headers.insert("ratio".into(), AMQPValue::Double(0.5));
-    headers.insert("x-death".into(), AMQPValue::FieldArray(Vec::new().into()));
+    for name in OF_BROKER {
+        headers.insert(name.into(), AMQPValue::FieldArray(Vec::new().into()));
+    }
     let mut delivery = Delivery::mock(1, "".into(), "outbox.dlq".into(), false, Vec::new());
     delivery.properties = BasicProperties::default().with_headers(headers);
     let mut entry = entry(delivery).unwrap();

@@ -8,9 +8,9 @@ use walrelay_core::dead_letter::writer::DeadLetterAddress;
 use walrelay_core::sink::rabbitmq::exchanges::permission_name;
 
 /// Patterns to configure, write and read, as `rabbitmqctl set_permissions` takes them.
-pub(super) fn rights(exchange: &Template, dead_letters: Option<&DeadLetterAddress>) -> String {
-    let letters = dead_letters.map(|it| (it.exchange.as_str(), it.topic.as_str()));
-    let (exchanges, queues): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
+pub(super) fn rights(exchange: &Template, dead_letters: &[&DeadLetterAddress]) -> String {
+    let (exchanges, queues): (Vec<_>, Vec<_>) =
+        dead_letters.iter().map(|it| (it.exchange.as_str(), it.topic.as_str())).unzip();
     let write = match exchange.constant() {
         // Rows may name any exchange.
         None => ".*".to_owned(),

@@ -13,12 +13,16 @@ fn the_rights_are_those_of_the_configured_names() {
     let letters = DeadLetterAddress::default();
     let events = Template::literal("outbox.events");
     let narrow = "'' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'";
-    assert_eq!(rights(&events, Some(&letters)), narrow);
-    assert_eq!(rights(&events, None), "'' '^outbox\\.events$' ''");
+    assert_eq!(rights(&events, &[&letters]), narrow);
+    let consumer = DeadLetterAddress::of_consumer("billing.dlq").unwrap();
+    let both =
+        "'' '^(outbox\\.events|outbox\\.dlx|billing\\.dlx)$' '^(outbox\\.dlq|billing\\.dlq)$'";
+    assert_eq!(rights(&events, &[&letters, &consumer]), both);
+    assert_eq!(rights(&events, &[]), "'' '^outbox\\.events$' ''");
     let default = Template::literal("");
-    assert_eq!(rights(&default, None), "'' '^amq\\.default$' ''");
+    assert_eq!(rights(&default, &[]), "'' '^amq\\.default$' ''");
     let of_rows = Template::parse("${exchange}").unwrap();
-    assert_eq!(rights(&of_rows, Some(&letters)), "'' '.*' '^outbox\\.dlq$'");
+    assert_eq!(rights(&of_rows, &[&letters]), "'' '.*' '^outbox\\.dlq$'");
     let quotation = Template::literal("it's");
-    assert_eq!(rights(&quotation, None), r"'' '^it'\''s$' ''");
+    assert_eq!(rights(&quotation, &[]), r"'' '^it'\''s$' ''");
 }

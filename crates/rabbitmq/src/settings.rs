@@ -205,7 +205,7 @@ impl RabbitSettings {
             RabbitLogin::Plain(user, _) => Some(user.clone()),
             RabbitLogin::External => None,
         };
-        let rights = rights(&self.exchange, Some(&self.dead_letters));
+        let rights = rights(&self.exchange, &[&self.dead_letters]);
         AmqpAddress { place: self.place(), vhost: self.vhost.clone(), user, rights }
     }
 

@@ -84,10 +84,18 @@ impl<'a> SetupFaults<'a> {
         }
     }
 
-    /// The command that gives the login the permissions that the relay needs, and no others.
-    fn grant_all(self, dead_letters: Option<&DeadLetterAddress>) -> String {
+    /// The command that gives the login the permissions for the events and these dead letters, and no
+    /// others.
+    fn grant_all(self, dead_letters: &[&DeadLetterAddress]) -> String {
         let command = self.0.address().grant(&rights(&self.0.exchange, dead_letters));
         format!("{command} (configure, write, read: this replaces what there is)")
+    }
+
+    /// As [`Self::grant_all`]; a login that shall read the dead letters of a consumer keeps the
+    /// permissions for those of the relay.
+    fn grant_to_read(self, address: &DeadLetterAddress) -> String {
+        let own = &self.0.dead_letters;
+        if own == address { self.grant_all(&[own]) } else { self.grant_all(&[own, address]) }
     }
 
     pub(super) fn exchange_missing(self, purpose: Purpose, name: &str) -> Fault {
@@ -135,7 +143,7 @@ impl<'a> SetupFaults<'a> {
             Purpose::DeadLetters => (DEAD_LETTER_FORBIDDEN, "dead letters "),
         };
         let what = format!("{} may not publish {whose}to exchange {name}", self.0.address().user());
-        self.fault(code, &format!("exchange {name}"), what, self.grant_all(dead_letters))
+        self.fault(code, &format!("exchange {name}"), what, self.grant_all(dead_letters.as_slice()))
     }
 
     /// The differences from the configured exchange that `run` cannot accept.
@@ -271,7 +279,7 @@ impl<'a> SetupFaults<'a> {
             Some(ACCESS_REFUSED) => (
                 DEAD_LETTER_FORBIDDEN,
                 format!("{} may not read dead letters from queue {name}", self.0.address().user()),
-                self.grant_all(Some(address)),
+                self.grant_to_read(address),
             ),
             Some(PRECONDITION_FAILED) if text.contains("replica") => (
                 UNREADABLE,

@@ -250,7 +250,7 @@ fn a_dry_run_says_why_dead_letters_cannot_be_replayed() {
     sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     // THEN a replay is told of it, and a discard is not
     let told = tried("replay");
-    let unfit = "1 dead letter cannot be replayed: the value of 1 is cut";
+    let unfit = "1 dead letter cannot be replayed: the value is cut (1)";
     assert_eq!((&told["matched"], told["unfit"].as_str()), (&Value::from(2), Some(unfit)));
     assert_eq!(tried("discard").get("unfit"), None);
 }

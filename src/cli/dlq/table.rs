@@ -4,7 +4,7 @@ use crate::base::text::{escaped, shown};
 use crate::base::time::rfc3339;
 use crate::cli::output::{Table, Width, cut};
 use crate::dead_letter::fold::KnownDeadLetter;
-use crate::dead_letter::record::{DeadLetter, PartitionOffset};
+use crate::dead_letter::record::{DeadLetter, NotReplayable, PartitionOffset};
 use crate::dead_letter::view::{FoundDeadLetter, value_bytes};
 
 const MESSAGE_WIDTH: usize = 80;
@@ -36,7 +36,7 @@ pub(super) fn line(letter: &DeadLetter, known: &KnownDeadLetter) -> String {
 
 /// Everything about one dead letter; its payload where `with_payload` asks for it.
 pub(super) fn detail(found: &FoundDeadLetter, with_payload: bool) -> String {
-    let FoundDeadLetter { letter, known, history } = found;
+    let FoundDeadLetter { letter, known, not_replayable, history } = found;
     let PartitionOffset { partition, offset } = letter.position;
     let facts = [
         ("event id", escaped(&letter.event_id)),
@@ -55,6 +55,7 @@ pub(super) fn detail(found: &FoundDeadLetter, with_payload: bool) -> String {
         ("committed", format!("{} at {}", rfc3339(letter.commit_unix_us), escaped(&letter.lsn))),
         ("parks its key", if letter.parks_key { "yes" } else { "no" }.to_owned()),
         ("value", value(letter)),
+        ("replay", not_replayable.map_or_else(String::new, refusal)),
         ("position", format!("partition {partition}, offset {offset}")),
     ];
     let headers = letter.headers.iter();
@@ -70,6 +71,10 @@ pub(super) fn detail(found: &FoundDeadLetter, with_payload: bool) -> String {
     let payload = payload.map(|(kind, text)| format!("payload ({kind})\n{}", escaped_text(&text)));
     let lines = facts.chain(["history".to_owned()]).chain(history).chain(payload);
     lines.collect::<Vec<_>>().join("\n")
+}
+
+fn refusal(why: NotReplayable) -> String {
+    format!("not possible: {} (docs/dead-letters.md, \"Replay\")", why.reason())
 }
 
 fn key(letter: &DeadLetter) -> String {

@@ -46,8 +46,10 @@ fn one_letter_is_told_whole_and_its_payload_on_request() {
     let entry = HistoryEntry { at, what: "dead-lettered", by, position };
     let uncut = Some(Uncut { size_bytes: 99, sha256: "ab".to_owned() });
     let letter = DeadLetter { uncut, ..letter() };
-    let found = FoundDeadLetter { letter, known: KNOWN, history: vec![entry] };
+    let (known, not_replayable) = (KNOWN, Some(NotReplayable::Cut));
+    let found = FoundDeadLetter { letter, known, not_replayable, history: vec![entry] };
     let text = detail(&found, false);
+    assert!(text.contains("\nreplay         not possible: the value is cut (docs"), "{text}");
     for part in ["header         id = e1", "99 bytes, cut", "dead-lettered by orders (1:2)"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
@@ -57,8 +59,9 @@ fn one_letter_is_told_whole_and_its_payload_on_request() {
     // WHEN a consumer has cut it THEN there is no hash
     let uncut = Some(Uncut { size_bytes: 99, sha256: String::new() });
     let letter = DeadLetter { uncut, ..found.letter.clone() };
-    let known = found.known;
-    let text = detail(&FoundDeadLetter { letter, known, history: Vec::new() }, false);
+    let (history, not_replayable) = (Vec::new(), None);
+    let text = detail(&FoundDeadLetter { letter, known, not_replayable, history }, false);
+    assert!(!text.contains("not possible"), "{text}");
     assert!(text.contains("99 bytes, cut\n"), "{text}");
     let letter = DeadLetter { value: Some(vec![0xff]), ..found.letter };
     let text = detail(&FoundDeadLetter { letter, ..found }, true);

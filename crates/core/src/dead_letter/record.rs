@@ -251,6 +251,24 @@ impl NotReplayable {
         };
         [Cut, Unrouted, Incomplete, Nameless, Misrouted, Elsewhere, Uncarried, Behind]
     };
+
+    /// The reason in words, for one dead letter or several.
+    pub fn reason(self) -> &'static str {
+        match self {
+            NotReplayable::Cut => "the value is cut",
+            NotReplayable::Unrouted => "the destination is unknown",
+            NotReplayable::Incomplete => {
+                "the row never became an event, headers are lost, or the key, id, topic or type is cut"
+            }
+            NotReplayable::Nameless => {
+                "there is no id, without which the consumer gives up the event again"
+            }
+            NotReplayable::Misrouted => "the destination is a dead-letter topic",
+            NotReplayable::Elsewhere => "no route of the configuration leads to the destination",
+            NotReplayable::Uncarried => "the broker cannot carry the event",
+            NotReplayable::Behind => "an earlier event of the key cannot be replayed",
+        }
+    }
 }
 
 impl DeadLetter {

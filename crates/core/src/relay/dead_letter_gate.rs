@@ -333,10 +333,13 @@ impl DeadLetterGate {
     }
 }
 
-/// How to go on after a dead letter. A replay passes over one that never became an event or leads back here.
+/// How to go on after a dead letter. A replay passes over one that never became an event or leads back
+/// here; one of all events of a parked key keeps their order.
 fn help(cause: &DeadLetterCause) -> &'static str {
     if cause.incomplete || cause.class == CLASS_DEAD_LETTER_TOPIC {
         "it cannot be replayed: walrelay dlq list has its ID; correct the row or [route], publish the event anew from its source, then: walrelay dlq discard ID (docs/dead-letters.md, \"Replay\", which has another order for park_key)"
+    } else if cause.parks_key || cause.class == CLASS_PARKED {
+        "its key is parked, and walrelay dlq list shows ID and KEY: walrelay dlq show ID; once the cause is removed: walrelay dlq replay --key KEY, then: walrelay dlq release --key KEY"
     } else {
         "walrelay dlq list, walrelay dlq show ID; once the cause is removed: walrelay dlq replay ID"
     }

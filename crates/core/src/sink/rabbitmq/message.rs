@@ -29,8 +29,10 @@ const PROPERTIES_COST_BYTES: usize = 47;
 const CONTENT_TYPE_HEADER: &str = "content-type";
 /// The broker puts the offset of a record of a stream into this header.
 pub const OFFSET_HEADER: &str = "x-stream-offset";
-/// The broker routes by the first two, and refuses them as text; it writes the third itself.
-const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
+/// The broker routes by the first two, and refuses them as text. It writes the others itself, and a
+/// stream does not give back what a publisher has written into them.
+const BROKER_HEADERS: [&str; 7] =
+    ["CC", "BCC", OFFSET_HEADER, "x-cc", "x-death", "x-exchange", "x-routing-key"];
 /// Ends the help about an exchange for events that does not exist. An event that one queue gets counts
 /// as delivered, so the relay must not run before all queues are bound again.
 pub const LOST_BINDINGS: &str = "; if it was deleted, it has lost the bindings of all queues: stop the relay first, and bind the queues of other consumers again before it starts, or they miss events";
