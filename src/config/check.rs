@@ -265,8 +265,9 @@ impl Checks<'_> {
                 None if is_reserved_header(path.name()) => {
                     self.conflict(&path, of_others, "choose another name");
                 }
-                None if path.name().is_empty() => {
-                    self.bad_value(&path, "a header needs a name", "name it or remove it");
+                None if path.name().is_empty() || path.name().contains('\0') => {
+                    let what = "a header needs a name, without the character NUL";
+                    self.bad_value(&path, what, "name it or remove it");
                 }
                 None => {}
             }
@@ -301,13 +302,16 @@ impl Checks<'_> {
 
     /// Refuses a template of which no value of its columns makes a topic.
     fn topic_template(&mut self, path: &Path, template: &Template, sink: &SinkKind) {
-        let shortest = template.parts().iter().map(|part| match part {
-            Part::Literal(text) => text,
-            Part::Column(_) | Part::Member { .. } | Part::Table => "x",
-        });
-        if let Err((_, mend)) = (sink.routes.check_topic)(&shortest.collect::<String>()) {
+        let short = |value| {
+            let text = template.parts().iter().map(|part| match part {
+                Part::Literal(text) => text,
+                Part::Column(_) | Part::Member { .. } | Part::Table => value,
+            });
+            (sink.routes.check_topic)(&text.collect::<String>())
+        };
+        if let (Err(_), Err((_, mend))) = (short(""), short("x")) {
             let text = template.to_string();
-            let what = format!("{text:?} gives no topic name, whatever its columns hold");
+            let what = format!("{text:?} gives no valid topic, whatever its columns hold");
             self.bad_value(path, &what, &mend);
         }
     }

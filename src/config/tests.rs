@@ -417,9 +417,10 @@ fn contradictions_are_refused() {
         (
             "[route]\ntopic = \"a topic.${kind}\"",
             "config.bad-value",
-            "gives no topic name, whatever its columns hold",
+            "gives no valid topic, whatever its columns hold",
         ),
         ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
+        ("[route.headers]\n\"a\\u0000b\" = \"x\"", "config.bad-value", "without the character NUL"),
         (
             "[route]\nheaders = { DLQ-replay-for = \"x\" }",
             "config.conflict",

@@ -208,6 +208,7 @@ impl<'a> RowValues<'a> {
         {
             let (class, problem) = match error {
                 NotAnObject::TooLong(_) => ("too-many-headers", error.to_string()),
+                NotAnObject::HasNul => ("headers-not-object", error.to_string()),
                 _ => ("headers-not-object", format!("is not a JSON object: {error}")),
             };
             return Err(self.error(class, slot, &scratch.arena, problem));

@@ -14,6 +14,8 @@ pub(super) enum NotAnObject {
     Malformed { line: usize, column: usize },
     #[error("it has more than {0} members")]
     TooLong(usize),
+    #[error("the name of a member has the character NUL")]
+    HasNul,
 }
 
 impl NotAnObject {

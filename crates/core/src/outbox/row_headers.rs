@@ -19,7 +19,7 @@ pub(super) struct RowHeaders {
     spans: Vec<[usize; 3]>,
     /// Headers of reserved names, which were left out.
     reserved: u32,
-    is_too_long: bool,
+    refusal: Option<NotAnObject>,
 }
 
 impl RowHeaders {
@@ -27,7 +27,7 @@ impl RowHeaders {
         self.text.clear();
         self.spans.clear();
         self.reserved = 0;
-        self.is_too_long = false;
+        self.refusal = None;
     }
 
     /// Gives memory back that only unusually large headers have needed.
@@ -47,8 +47,7 @@ impl RowHeaders {
         let read = deserializer.deserialize_map(Object(self));
         match read.and_then(|()| deserializer.end()) {
             Ok(()) => Ok(()),
-            Err(_) if self.is_too_long => Err(NotAnObject::TooLong(SPANS_MAX)),
-            Err(error) => Err(NotAnObject::of(&error)),
+            Err(error) => Err(self.refusal.unwrap_or_else(|| NotAnObject::of(&error))),
         }
     }
 
@@ -79,7 +78,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let RowHeaders { text, spans, reserved, is_too_long } = self.0;
+        let RowHeaders { text, spans, reserved, refusal } = self.0;
         loop {
             let name = text.len();
             if map.next_key_seed(Append(text))?.is_none() {
@@ -91,9 +90,15 @@ impl<'de> Visitor<'de> for Object<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            if spans.len() == SPANS_MAX {
-                *is_too_long = true;
-                return Err(A::Error::custom("too many members"));
+            // Clients of Kafka end a name there.
+            let has_nul = text[name..].contains('\0');
+            *refusal = if spans.len() == SPANS_MAX {
+                Some(NotAnObject::TooLong(SPANS_MAX))
+            } else {
+                has_nul.then_some(NotAnObject::HasNul)
+            };
+            if refusal.is_some() {
+                return Err(A::Error::custom("not headers"));
             }
             let value = text.len();
             let raw = map.next_value::<&RawValue>()?.get();

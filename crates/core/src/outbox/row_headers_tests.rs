@@ -37,6 +37,16 @@ fn anything_but_one_object_is_refused() {
 }
 
 #[test]
+fn a_name_with_nul_which_a_client_would_cut_is_refused_and_a_value_with_nul_is_not() {
+    let mut headers = RowHeaders::default();
+    headers.read(br#"{"a": "\u0000", "b": 1}"#).unwrap();
+    headers.clear();
+    assert_eq!(headers.read(br#"{"a\u0000b": 1}"#), Err(NotAnObject::HasNul));
+    headers.clear();
+    headers.read(br#"{"a": 1}"#).unwrap();
+}
+
+#[test]
 fn reserved_names_are_left_out_and_counted() {
     let mut headers = RowHeaders::default();
     headers

@@ -176,8 +176,9 @@ impl PublishChannels {
         if let Some(index) = position(&|it| busy(it) && it.room() > 0) {
             return Some(index);
         }
+        let has_in_flight = self.in_flight_of.contains_key(&destination);
         // A silent destination gets no further channel before it has answered on its last.
-        if self.channels.iter().any(|it| busy(it) && !it.is_proven) {
+        if has_in_flight && self.channels.iter().any(|it| busy(it) && !it.is_proven) {
             return None;
         }
         let found = position(&|it| is_own(it) && it.is_idle())
@@ -188,7 +189,7 @@ impl PublishChannels {
         }
         // With messages in flight it waits for an answer to one of those, or for an idle channel: the only one
         // may be on a channel of others, which does not answer any more.
-        if self.in_flight_of.contains_key(&destination) {
+        if has_in_flight {
             let waiting = self.waiting.entry(destination).or_default();
             if !std::mem::replace(&mut waiting.awaits_idle, true) {
                 self.awaiting_idle.push_back(destination);

@@ -61,11 +61,15 @@ impl Fixture {
 
     /// The same with the oldest of them.
     fn confirm_some(&mut self, routing_key: &str, count: usize) -> usize {
+        self.answer(routing_key, count, true)
+    }
+
+    fn answer(&mut self, routing_key: &str, count: usize, acked: bool) -> usize {
         let is_meant = |(_, (key, ..)): &(&Sequence, &(&str, u16, u64))| *key == routing_key;
         let meant: BTreeMap<_, _> = self.sent.iter().filter(is_meant).collect();
         let answers: Vec<(u16, Answer)> = (meant.into_values().take(count))
             .map(|(_, channel, tag)| {
-                (*channel, Answer::Confirm { tag: *tag, multiple: false, acked: true })
+                (*channel, Answer::Confirm { tag: *tag, multiple: false, acked })
             })
             .collect();
         let (answered, loss) = self.channels.take_answers(answers, self.now);
@@ -210,6 +214,22 @@ fn a_channel_that_is_full_because_of_another_destination_is_waited_for() {
     // WHEN that one is answered THEN what waits is published
     fixture.confirm("silent");
     assert_eq!(fixture.in_flight("own"), 1);
+}
+
+#[test]
+fn a_destination_whose_messages_were_refused_does_not_wait_for_a_silent_one_on_its_channel() {
+    let mut fixture = Fixture::with_channels(2);
+    assert_eq!((fixture.publish("before"), fixture.publish("other")), (Some(1), Some(2)));
+    fixture.confirm("before");
+    // GIVEN a destination that has confirmed nothing on its channel, which a silent one shares and fills
+    assert_eq!((fixture.publish("refusing"), fixture.publish("silent")), (Some(1), Some(1)));
+    while fixture.answer("refusing", usize::MAX, false) > 0 {
+        fixture.publish("refusing");
+    }
+    assert_eq!(fixture.in_flight("refusing"), 0);
+    // WHEN another channel is idle THEN its next message is published there
+    fixture.confirm("other");
+    assert_eq!(fixture.in_flight("refusing"), 1);
 }
 
 #[test]
