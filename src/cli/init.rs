@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::doctor::polled_columns::not_shipped;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::outbox::settings::OutboxTable;
-use crate::polling::settings::PollingSettings;
+use crate::polling::settings::{PollingSettings, StatusValues};
 use crate::polling::table_facts::polled_outbox;
 use crate::source::doctor::publication::refused_filter;
 use crate::source::emit;
@@ -297,24 +297,27 @@ async fn lacks_polled_table(
     match faults(&report.findings).next() {
         None => Ok(false),
         Some(fault) if fault.code == "table.missing" && outbox.is_shipped() => {
-            unfit_columns(outbox, polling).map_or(Ok(true), Err)
+            unfit_shipped_table(outbox, polling).map_or(Ok(true), Err)
         }
         Some(fault) => Err(fault.clone()),
     }
 }
 
 /// A table that could not be polled is not made.
-fn unfit_columns(outbox: &OutboxTable, polling: &PollingSettings) -> Option<Fault> {
+fn unfit_shipped_table(outbox: &OutboxTable, polling: &PollingSettings) -> Option<Fault> {
     let absent = not_shipped(outbox, polling);
-    (!absent.is_empty()).then(|| {
-        let what = format!(
-            "outbox table {outbox} does not exist, and the configuration names columns that the shipped table has not: {}",
-            absent.join(", ")
-        );
-        let mend = "make a table that fits, starting from sql/polling.sql, or leave out the keys that name these columns; \
-                    then: walrelay init";
-        table_problem("table.missing", what, mend)
-    })
+    let (names, keys) = if !absent.is_empty() {
+        (format!("columns that the shipped table has not: {}", absent.join(", ")), "these columns")
+    } else if polling.status_values != StatusValues::default() {
+        ("status values that the shipped table does not take".to_owned(), "other status values")
+    } else {
+        return None;
+    };
+    let what = format!("outbox table {outbox} does not exist, and the configuration names {names}");
+    let mend = format!(
+        "make a table that fits, starting from sql/polling.sql, or leave out the keys that name {keys}; then: walrelay init"
+    );
+    Some(table_problem("table.missing", what, mend))
 }
 
 /// Why the shipped table could not be made.

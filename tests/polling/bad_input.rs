@@ -57,12 +57,23 @@ fn init_makes_no_table_that_it_may_not_make_or_that_does_not_fit() {
     ];
     scene.walrelay(&["init"]).assert_fault(4, "init.permission", &words);
     scene.url = url;
-    // GIVEN columns of another table
+    // GIVEN columns, or values, of another table
     let shipped = scene.source.clone();
-    scene.source += "columns = { id = \"message_id\" }\n[source.polling.columns]\norder = \"no\"\n";
-    let words = ["columns that the shipped table has not: message_id, no", "leave out the keys"];
-    for arguments in [&["init"][..], &["init", "--dry-run"], &["init", "--sql"]] {
-        scene.walrelay(arguments).assert_fault(4, "table.missing", &words);
+    for (of_another, words) in [
+        (
+            "columns = { id = \"message_id\" }\n[source.polling.columns]\norder = \"no\"\n",
+            "columns that the shipped table has not: message_id, no",
+        ),
+        (
+            "[source.polling.status_values]\npublished = \"sent\"\n",
+            "status values that the shipped table does not take",
+        ),
+    ] {
+        scene.source = format!("{shipped}{of_another}");
+        for arguments in [&["init"][..], &["init", "--dry-run"], &["init", "--sql"]] {
+            let words = [words, "leave out the keys"];
+            scene.walrelay(arguments).assert_fault(4, "table.missing", &words);
+        }
     }
     assert_eq!(scene.sql("SELECT to_regclass('public.outbox') IS NULL"), "t");
     scene.source = shipped;
