@@ -302,9 +302,9 @@ impl Checks<'_> {
 
     /// Refuses a template of which no value of its columns makes a topic.
     fn topic_template(&mut self, path: &Path, template: &Template, sink: &SinkKind) {
-        let short = |value| {
+        let short = |value: &str| {
             let text = template.parts().iter().map(|part| match part {
-                Part::Literal(text) => text,
+                Part::Literal(text) => text.as_str(),
                 Part::Column(_) | Part::Member { .. } | Part::Table => value,
             });
             (sink.routes.check_topic)(&text.collect::<String>())
