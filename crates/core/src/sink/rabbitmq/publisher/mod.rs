@@ -247,7 +247,8 @@ impl Publisher {
             AmqpEvent::Unblocked if on(Mutant::RabbitUnblockedForgotten) => {}
             AmqpEvent::Blocked(reason) => {
                 self.set_blocked(true, now);
-                self.report_waiting(format!("the broker takes no messages for now: {reason}"));
+                let what = "the broker takes no messages for now (rabbitmq-diagnostics alarms)";
+                self.report_waiting(format!("{what}: {reason}"));
             }
             AmqpEvent::Unblocked => self.set_blocked(false, now),
         }
