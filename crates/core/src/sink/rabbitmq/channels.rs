@@ -19,7 +19,8 @@
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
 //! channel of others, and is given none there while it has any on its own. The channel of others may
 //! have become silent: the next messages of the destination go to the next idle channel, whether the
-//! message there is answered or not.
+//! message there is answered or not. A message of others on its own channel may have no answer
+//! either: behind that the destination publishes only while no channel is idle.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,6 +69,11 @@ impl PublishChannel {
         span_max.saturating_sub(self.in_flight.span())
     }
 
+    /// The destination has it, and no message of another is in front of those of the destination.
+    fn is_led_by(&self, destination: DestinationHash) -> bool {
+        self.destination == Some(destination) && self.in_flight.first() == Some(destination)
+    }
+
     /// Whether it can be given to any destination.
     fn is_shared(&self, now: Instant) -> bool {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_FOR;
@@ -75,14 +81,23 @@ impl PublishChannel {
     }
 }
 
+/// For which channel a destination waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum AwaitedChannel {
+    /// An idle one, or one that is shared.
+    Shared,
+    /// An idle one: it has messages in flight.
+    Idle,
+}
+
+/// A place in the queue of those that wait for the same.
+type QueuePlace = (AwaitedChannel, u64);
+
 /// Messages of one destination that wait for room.
 #[derive(Debug, Default)]
 struct Waiting {
     messages: BTreeSet<Sequence>,
-    /// The destination is in the queue for a channel.
-    is_queued: bool,
-    /// The destination waits for an idle channel.
-    awaits_idle: bool,
+    place: Option<QueuePlace>,
 }
 
 #[derive(Debug, Default)]
@@ -93,10 +108,10 @@ pub(super) struct PublishChannels {
     /// The salt of the hashes of destinations.
     salt: Salt,
     waiting: BTreeMap<DestinationHash, Waiting>,
-    /// Destinations that found no channel. Some have found one since.
-    queue: VecDeque<DestinationHash>,
-    /// Destinations with messages in flight, whose next ones wait for an idle channel.
-    awaiting_idle: VecDeque<DestinationHash>,
+    /// Destinations of `waiting` that found no channel.
+    queue: BTreeMap<QueuePlace, DestinationHash>,
+    /// How many places were given.
+    places: u64,
     /// How many messages each destination has in flight, on all channels.
     in_flight_of: HashMap<DestinationHash, usize>,
     /// Destinations of what was answered since the last release.
@@ -170,40 +185,63 @@ impl PublishChannels {
 
     fn channel_for(&mut self, destination: DestinationHash, now: Instant) -> Option<usize> {
         let is_own = |it: &PublishChannel| it.destination == Some(destination);
-        let busy = |it: &PublishChannel| is_own(it) && !it.is_idle();
+        let is_led = |it: &PublishChannel| it.is_led_by(destination);
         let position =
             |which: &dyn Fn(&PublishChannel) -> bool| self.channels.iter().position(which);
-        if let Some(index) = position(&|it| busy(it) && it.room() > 0) {
+        if let Some(index) = position(&|it| is_led(it) && it.room() > 0) {
             return Some(index);
         }
-        let has_in_flight = self.in_flight_of.contains_key(&destination);
         // A silent destination gets no further channel before it has answered on its last.
-        if has_in_flight && self.channels.iter().any(|it| busy(it) && !it.is_proven) {
+        if self.channels.iter().any(|it| is_led(it) && !it.is_proven) {
             return None;
         }
         let found = position(&|it| is_own(it) && it.is_idle())
             .or_else(|| position(&|it| it.destination.is_none()))
-            .or_else(|| position(&PublishChannel::is_idle));
+            .or_else(|| position(&PublishChannel::is_idle))
+            .or_else(|| position(&|it| is_own(it) && it.room() > 0));
         if found.is_some() {
             return found;
         }
         // With messages in flight it waits for an answer to one of those, or for an idle channel: the only one
         // may be on a channel of others, which does not answer any more.
-        if has_in_flight {
-            let waiting = self.waiting.entry(destination).or_default();
-            if !std::mem::replace(&mut waiting.awaits_idle, true) {
-                self.awaiting_idle.push_back(destination);
-            }
+        if self.in_flight_of.contains_key(&destination) {
+            self.enqueue(destination, AwaitedChannel::Idle);
             return None;
         }
         let found = position(&|it| it.is_shared(now) && it.room() > 0);
         if found.is_none() {
-            let waiting = self.waiting.entry(destination).or_default();
-            if !std::mem::replace(&mut waiting.is_queued, true) {
-                self.queue.push_back(destination);
-            }
+            self.enqueue(destination, AwaitedChannel::Shared);
         }
         found
+    }
+
+    /// Whether the next message of the destination goes to an idle channel, if there is one.
+    fn takes_idle(&self, destination: DestinationHash) -> bool {
+        let keeps = |it: &PublishChannel| it.room() > 0 || !it.is_proven;
+        !self.channels.iter().any(|it| it.is_led_by(destination) && keeps(it))
+    }
+
+    /// A destination keeps its place, and has only one.
+    fn enqueue(&mut self, destination: DestinationHash, awaited: AwaitedChannel) {
+        let waiting = self.waiting.entry(destination).or_default();
+        if waiting.place.is_some_and(|(before, _)| before == awaited) {
+            return;
+        }
+        let place = (awaited, self.places);
+        self.places += 1;
+        if let Some(before) = waiting.place.replace(place) {
+            self.queue.remove(&before);
+        }
+        self.queue.insert(place, destination);
+    }
+
+    /// Takes the next one out of the queue.
+    fn dequeue(&mut self, awaited: AwaitedChannel) -> Option<DestinationHash> {
+        let mut places = self.queue.range((awaited, 0)..=(awaited, u64::MAX));
+        let (&place, &destination) = places.next()?;
+        self.queue.remove(&place);
+        self.waiting.get_mut(&destination)?.place = None;
+        Some(destination)
     }
 
     /// Returns the publishes that the answers decide, and why no more will follow if one of them makes no
@@ -266,23 +304,24 @@ impl PublishChannels {
             self.release_some(destination, room, &mut released);
         }
         let shared = self.channels.iter().filter(|it| it.is_shared(now));
-        let room = shared.map(PublishChannel::room).sum::<u64>();
-        for _ in 0..room.min(self.queue.len() as u64) {
-            let Some(destination) = self.queue.pop_front() else { break };
-            if let Some(waiting) = self.waiting.get_mut(&destination) {
-                waiting.is_queued = false;
-                self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
+        let mut room = shared.map(PublishChannel::room).sum::<u64>();
+        while room > 0
+            && let Some(destination) = self.dequeue(AwaitedChannel::Shared)
+        {
+            // It may have found a channel for other messages since.
+            if self.in_flight_of.contains_key(&destination) {
+                self.enqueue(destination, AwaitedChannel::Idle);
+                continue;
             }
+            room -= 1;
+            self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
         }
         let mut idle = self.channels.iter().filter(|it| it.is_idle()).count();
-        while idle > 0 {
-            let Some(destination) = self.awaiting_idle.pop_front() else { break };
-            if let Some(waiting) = self.waiting.get_mut(&destination) {
-                // Its messages may have been released since.
-                idle -= usize::from(!waiting.messages.is_empty());
-                waiting.awaits_idle = false;
-                self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
-            }
+        while idle > 0
+            && let Some(destination) = self.dequeue(AwaitedChannel::Idle)
+        {
+            idle -= usize::from(self.takes_idle(destination));
+            self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
         }
         released
     }
@@ -295,13 +334,16 @@ impl PublishChannels {
     ) {
         let Some(waiting) = self.waiting.get_mut(&destination) else { return };
         released.extend((0..room).map_while(|_| waiting.messages.pop_first()));
-        if waiting.messages.is_empty() && !waiting.is_queued && !waiting.awaits_idle {
-            self.waiting.remove(&destination);
+        if waiting.messages.is_empty()
+            && let Some(Waiting { place: Some(place), .. }) = self.waiting.remove(&destination)
+        {
+            self.queue.remove(&place);
         }
     }
 
     /// Takes out all that wait: the connection is lost.
     pub(super) fn release_all(&mut self) -> Vec<Sequence> {
+        self.queue.clear();
         let waiting = std::mem::take(&mut self.waiting).into_values();
         waiting.flat_map(|waiting| waiting.messages).collect()
     }

@@ -233,6 +233,88 @@ fn a_destination_whose_messages_were_refused_does_not_wait_for_a_silent_one_on_i
 }
 
 #[test]
+fn no_destination_publishes_behind_a_silent_one_on_its_own_channel_while_another_is_idle() {
+    for acked in [true, false] {
+        let mut fixture = Fixture::with_channels(3);
+        let before = ["before", "x", "y"].map(|routing_key| fixture.publish(routing_key));
+        assert_eq!(before, [Some(1), Some(2), Some(3)]);
+        fixture.confirm("before");
+        // GIVEN a destination whose channel a silent one shares, and an answer for what was in front of that
+        assert_eq!((fixture.publish("own"), fixture.publish("silent")), (Some(1), Some(1)));
+        fixture.answer("own", 1, acked);
+        // WHEN the other channels are idle THEN one of them has all that follows
+        (fixture.confirm("x"), fixture.confirm("y"));
+        assert_eq!(fixture.publish("own"), Some(2), "{acked}");
+        fixture.confirm("own");
+        assert_eq!(fixture.fill("own"), SPAN_MAX as usize + UNPROVEN_SPAN_MAX as usize);
+        assert_eq!(fixture.in_flight("silent"), 1);
+    }
+}
+
+#[test]
+fn a_destination_that_is_behind_silent_ones_on_two_channels_gets_the_next_idle_channel() {
+    let mut fixture = Fixture::with_channels(3);
+    let before = ["before", "owner", "third"].map(|routing_key| fixture.publish(routing_key));
+    assert_eq!(before, [Some(1), Some(2), Some(3)]);
+    fixture.confirm("before");
+    // GIVEN one that confirms nothing, and whose channel is full behind a silent one
+    assert_eq!((fixture.publish("refusing"), fixture.publish("silent")), (Some(1), Some(1)));
+    fixture.confirm_some("owner", 1);
+    (fixture.publish("owner"), fixture.publish("owner"));
+    fixture.confirm_some("owner", 1);
+    while fixture.answer("refusing", usize::MAX, false) > 0 {
+        if fixture.publish("refusing") == Some(2) {
+            break;
+        }
+    }
+    // AND a message of it in flight on a channel whose owner is silent now
+    assert_eq!(fixture.in_flight("refusing"), 1);
+    assert_eq!(fixture.publish("refusing"), None);
+    // WHEN another channel is idle THEN the next message goes there
+    fixture.confirm("third");
+    assert_eq!(fixture.in_flight("refusing"), 2);
+}
+
+#[test]
+fn a_destination_that_needs_no_idle_channel_leaves_it_to_the_next() {
+    let mut fixture = Fixture::with_channels(3);
+    let first = ["full", "silent", "third"].map(|routing_key| fixture.publish(routing_key));
+    assert_eq!(first, [Some(1), Some(2), Some(3)]);
+    fixture.confirm("full");
+    // GIVEN a channel that is full, with a message of another in front, and one of a third behind that
+    assert_eq!((fixture.publish("full"), fixture.publish("front")), (Some(1), Some(1)));
+    fixture.confirm_some("full", 1);
+    assert_eq!((fixture.publish("full"), fixture.publish("other")), (Some(1), Some(1)));
+    fixture.fill("full");
+    assert_eq!(fixture.publish("other"), None);
+    // WHEN there is room again, and another channel is idle
+    fixture.confirm("front");
+    fixture.confirm("third");
+    // THEN the owner uses the room, and the other gets the idle channel
+    assert_eq!(fixture.in_flight("other"), 2);
+}
+
+#[test]
+fn destinations_that_wait_no_more_take_no_memory() {
+    let mut fixture = Fixture::with_channels(1);
+    let names: Vec<&'static str> =
+        (0..500).map(|at| &*Box::leak(format!("k{at}").into_boxed_str())).collect();
+    assert_eq!(fixture.publish("owner"), Some(1));
+    fixture.confirm("owner");
+    // GIVEN a channel that is never idle, and destinations with two messages each
+    fixture.publish("owner");
+    for name in names {
+        (fixture.publish(name), fixture.publish(name));
+        assert_eq!(fixture.channels.queue.len(), 1);
+        while fixture.confirm(name) > 0 {}
+        fixture.publish("owner");
+        fixture.confirm_some("owner", 1);
+        // THEN none of the destinations that have published both is remembered
+        assert!(fixture.channels.queue.is_empty() && fixture.channels.waiting.is_empty());
+    }
+}
+
+#[test]
 fn a_destination_has_one_message_in_flight_on_channels_of_others() {
     let mut fixture = Fixture::with_channels(1);
     assert_eq!(fixture.publish("owner"), Some(1));

@@ -105,6 +105,11 @@ impl PublishesInFlight {
         self.publishes.len() as u64
     }
 
+    /// The destination of the oldest publish in flight.
+    pub(super) fn first(&self) -> Option<DestinationHash> {
+        self.in_flight().next().map(|it| it.destination)
+    }
+
     /// When the oldest publish in flight was sent.
     pub(super) fn sent_since(&self) -> Option<Instant> {
         self.in_flight().next().map(|it| it.sent_at)
