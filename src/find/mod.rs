@@ -199,6 +199,8 @@ fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
     let of_rows = rows.iter().map(begin).min();
     match (wanted, of_rows) {
         (Wanted::Id(_), Some(begin)) if !since_is_given => begin,
+        // Rows of a while before that time are looked for: their transactions may have been long.
+        (Wanted::Key(_), Some(begin)) => begin.min(*since_unix_us),
         _ => *since_unix_us,
     }
 }

@@ -28,6 +28,7 @@ pub(crate) struct FindArgs {
     pub(crate) key: Option<String>,
     /// Search rows written, records published and dead letters failed at this time or later:
     /// 2026-11-21T14:00:00Z, or an age (15m, 2h, 3d) [default: when the row was written, or 24h].
+    /// With --key also rows written up to ten minutes before: a transaction may take that long.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Maximum duration of the search for each id.

@@ -141,6 +141,11 @@ impl Flights {
         unsettled.map(|(index, _)| self.settled_below + index as Sequence)
     }
 
+    /// How long they have been waiting.
+    pub fn overtaken_for(&self, now: Instant) -> Duration {
+        self.overtaken.waits_for(now)
+    }
+
     /// How long the broker usually takes to confirm.
     pub fn confirm_time(&self) -> Duration {
         self.confirm_time.usual()

@@ -29,6 +29,8 @@ pub(super) struct Overtaken {
     newest_confirmed: Sequence,
     /// Every event below is old, and some event from here on is confirmed.
     below: Sequence,
+    /// Before this time the oldest of them was admitted, unless they have all settled since.
+    since: Option<Instant>,
 }
 
 impl Overtaken {
@@ -52,6 +54,9 @@ impl Overtaken {
             if now.saturating_duration_since(at) < age || self.newest_confirmed < below {
                 break;
             }
+            if self.below <= settled_below {
+                self.since = Some(at);
+            }
             self.below = below;
             self.marks.pop_front();
         }
@@ -73,6 +78,11 @@ impl Overtaken {
     /// Unsettled events below this one are overtaken.
     pub(super) fn below(&self) -> Sequence {
         self.below
+    }
+
+    /// How long some of these have been waiting.
+    pub(super) fn waits_for(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Forgets the events: an event that follows is admitted anew.
@@ -101,8 +111,9 @@ mod tests {
         overtaken.observe(began + 20 * TICK, (0, 20), Duration::ZERO);
         overtaken.confirmed(12);
         overtaken.observe(began + 21 * TICK, (0, 20), Duration::ZERO);
-        // THEN the first ten are overtaken, and the later ones are not old
+        // THEN the first ten are overtaken, all that time, and the later ones are not old
         assert_eq!(overtaken.below(), 10);
+        assert_eq!(overtaken.waits_for(began + 21 * TICK), 21 * TICK);
         overtaken.confirmed(25);
         overtaken.observe(began + 22 * TICK, (0, 30), Duration::ZERO);
         assert_eq!(overtaken.below(), 10);

@@ -47,6 +47,8 @@ pub struct SilentDestination {
     pub name: ShortText,
     /// Events that wait for it, or behind it.
     pub events: u64,
+    /// How long they have been waiting; of several such destinations, for the one that is silent longest.
+    pub waits_for: Duration,
 }
 
 /// The facts that the data thread knows at the end of a pass.

@@ -271,13 +271,12 @@ impl Compiler<'_> {
             Exit::Source,
             COLUMN_MISSING,
             format!(
-                "table {table} has no column {column}, which {setting} needs; it has: {present}"
+                "the rows that are read next are of a time when table {table} had no column {column}, which {setting} needs; it had: {present}"
             ),
             format!("table {table}"),
             format!(
-                "if a column was renamed, rows that were written before have its old name: docs/postgres.md, \
-                 \"Renaming a column\"; otherwise set {setting} to a column the table has, or \
-                 add a column \"{column}\" of type text to the table; \
+                "if a column was renamed or added since, walrelay check may find nothing wrong, and these rows keep the names of \
+                 their time: docs/postgres.md, \"Renaming a column\"; otherwise set {setting} to one of these columns; \
                  a publication with a column list must name it, too"
             ),
         )

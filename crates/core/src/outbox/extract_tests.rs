@@ -298,12 +298,12 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
     let error = compile(&SHAPE[..4], true).unwrap_err();
     assert_eq!(
         error.what,
-        "table public.outbox has no column payload, which columns.payload needs; \
-         it has: id, aggregatetype, aggregateid, type"
+        "the rows that are read next are of a time when table public.outbox had no column payload, which \
+         columns.payload needs; it had: id, aggregatetype, aggregateid, type"
     );
     assert_eq!(error.code, "table.column-missing");
     assert!(error.mend.starts_with("if a column was renamed"), "{}", error.mend);
-    assert!(error.mend.contains("add a column \"payload\" of type text"), "{}", error.mend);
+    assert!(error.mend.contains("set columns.payload to one of these columns"), "{}", error.mend);
     let without_topic = [SHAPE[0], SHAPE[2], SHAPE[4]];
     let error = compile(&without_topic, true).unwrap_err().what;
     assert!(error.contains("no column aggregatetype, which route.topic needs"), "{error}");

@@ -167,7 +167,11 @@ fn once_the_topic_is_read_events_that_were_given_up_become_dead_letters_as_far_a
 fn a_destination_that_does_not_answer_is_named_while_events_wait() {
     let mut bench = Bench::<true>::unread(2);
     bench.world().overtaken = vec![0, 1];
-    let silent = SilentDestination { name: ShortText::new("orders"), events: 2 };
+    let silent = SilentDestination {
+        name: ShortText::new("orders"),
+        events: 2,
+        waits_for: Duration::from_secs(1),
+    };
     assert_eq!(bench.pass().silent, Some(silent));
     bench.report(SinkReport::Confirmed(0));
     bench.report(SinkReport::Confirmed(1));

@@ -229,8 +229,8 @@ impl<const OF_SLOT: bool> Feed for Queue<OF_SLOT> {
         self.flights.len()
     }
 
-    fn overtaken(&self, _: Instant) -> Vec<Sequence> {
-        self.part.world().overtaken.clone()
+    fn overtaken(&self, _: Instant) -> (Vec<Sequence>, Duration) {
+        (self.part.world().overtaken.clone(), Duration::from_secs(1))
     }
 
     fn status(&self, _: Instant) -> Pass {

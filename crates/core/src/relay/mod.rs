@@ -546,12 +546,13 @@ impl<F: Feed> Relay<F> {
             return;
         }
         self.silence_look_at = now + SILENCE_LOOK_EVERY;
-        let overtaken = self.feed.overtaken(now);
+        let (overtaken, waits_for) = self.feed.overtaken(now);
         let sink = self.down.driver.sink.as_ref();
         let mut destinations = overtaken.iter().filter_map(|event| sink?.destination(*event));
-        let events = overtaken.len() as u64;
-        let name = destinations.next();
-        self.silent = name.map(|name| SilentDestination { name: ShortText::new(&name), events });
+        let (name, events) = (destinations.next(), overtaken.len() as u64);
+        let named =
+            |name: String| SilentDestination { name: ShortText::new(&name), events, waits_for };
+        self.silent = name.map(named);
     }
 
     pub fn publish_status(&mut self) {

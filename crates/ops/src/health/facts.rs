@@ -190,12 +190,18 @@ impl FactsWriter {
         let other_hold = pass.hold != last.hold;
         let named = |pass: &Pass| pass.silent.map(|silent| silent.name);
         let other_silent = named(pass) != named(last);
+        let began_ms = |elapsed: Duration| {
+            now_ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+        };
+        // Another may have been silent for less long than the first of several.
+        let silent_since_ms = pass.silent.map(|silent| match last.silent {
+            None => began_ms(silent.waits_for),
+            Some(_) => now_ms,
+        });
         if moved {
             self.now.progress_ms = now_ms;
         }
-        let decoding = pass.decoding_for.map(|elapsed| {
-            now_ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
-        });
+        let decoding = pass.decoding_for.map(began_ms);
         keep_since(&mut self.now.sink_down_since_ms, (!pass.sink_reachable).then_some(now_ms));
         if other_hold {
             self.now.hold_since_ms = None;
@@ -205,7 +211,7 @@ impl FactsWriter {
         if other_silent {
             self.now.silent_since_ms = None;
         }
-        keep_since(&mut self.now.silent_since_ms, pass.silent.map(|_| now_ms));
+        keep_since(&mut self.now.silent_since_ms, silent_since_ms);
         // `phase` compares the new phase with the old one.
         self.now.pass = Pass { phase: self.now.pass.phase, ..*pass };
         self.phase(pass.phase, now_ms);

@@ -101,7 +101,7 @@ impl fmt::Display for StateReason {
                 return write!(f, "the broker has not confirmed {events} for {for_s} s");
             }
             StateReason::DestinationSilent { for_ms, silent } => {
-                let (for_s, SilentDestination { name, events }) = (for_ms / 1000, silent);
+                let (for_s, SilentDestination { name, events, .. }) = (for_ms / 1000, silent);
                 return write!(
                     f,
                     "{name} confirms nothing while others do: {} unconfirmed for {for_s} s",

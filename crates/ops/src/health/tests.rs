@@ -119,7 +119,7 @@ fn a_destination_that_is_silent_is_named_while_others_settle() {
     // GIVEN events that settle, and one destination that confirms nothing
     let (mut recorder, facts) = facts(0);
     let name = walrelay_base::text::ShortText::new("partition 3 of topic t\n");
-    let silent = SilentDestination { name, events: 12 };
+    let silent = SilentDestination { name, events: 12, waits_for: Duration::ZERO };
     for second in 0..=31_u64 {
         let busy = Pass { in_flight_events: 12, settled_events: second, ..streaming() };
         recorder.pass(&Pass { silent: Some(silent), ..busy }, second * 1_000);
@@ -142,22 +142,22 @@ fn another_silent_destination_begins_anew_and_more_events_of_one_do_not() {
     let (mut recorder, facts) = facts(0);
     let silent = |name: &str, events| {
         let name = walrelay_base::text::ShortText::new(name);
-        SilentDestination { name, events }
+        SilentDestination { name, events, waits_for: Duration::from_secs(40) }
     };
     let mut pass = |silent, at_ms| {
         let busy = Pass { in_flight_events: 40, settled_events: at_ms, ..streaming() };
         recorder.pass(&Pass { silent: Some(silent), ..busy }, at_ms);
     };
-    // GIVEN a destination behind which events gather
-    pass(silent("partition 3", 12), 1_000);
-    pass(silent("partition 3", 30), 28_000);
+    // GIVEN a destination behind which events gather, and had gathered before others answered
+    pass(silent("partition 3", 12), 41_000);
+    pass(silent("partition 3", 30), 68_000);
     let reason = |silent, for_ms| Some(StateReason::DestinationSilent { for_ms, silent });
-    assert_eq!(judged(&facts, 29_000).reason, reason(silent("partition 3", 30), 28_000));
+    assert_eq!(judged(&facts, 69_000).reason, reason(silent("partition 3", 30), 68_000));
     // WHEN it answers, and another one is silent THEN that is so from then on
-    pass(silent("partition 4", 5), 29_000);
-    let health = judged(&facts, 32_000);
+    pass(silent("partition 4", 5), 69_000);
+    let health = judged(&facts, 72_000);
     assert_eq!((health.state, health.reason), (HealthState::Streaming, None));
-    let health = judged(&facts, 32_001);
+    let health = judged(&facts, 72_001);
     assert_eq!(health.reason, reason(silent("partition 4", 5), 3_001));
     assert_eq!(health.reasons, []);
 }

@@ -105,8 +105,8 @@ pub trait Feed {
     /// Events that the sink has and that are not settled.
     fn in_flight(&self) -> usize;
 
-    /// Unsettled events that wait while the broker confirms later ones, oldest first.
-    fn overtaken(&self, now: Instant) -> Vec<Sequence>;
+    /// Unsettled events that wait while the broker confirms later ones, oldest first, and for how long.
+    fn overtaken(&self, now: Instant) -> (Vec<Sequence>, Duration);
 
     /// The facts of the pass that the feed knows; the loop adds what it knows of the sink.
     fn status(&self, now: Instant) -> Pass;

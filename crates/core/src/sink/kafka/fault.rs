@@ -74,7 +74,7 @@ pub fn reason(code: Code, topic: &str) -> String {
             "the broker answers, and topic {topic} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic"
         ),
         Code::MessageSizeTooLarge => format!(
-            "the broker answers that the record is larger than max.message.bytes of topic {topic} (1,048,588 bytes by default)"
+            "the broker answers that the record is larger than max.message.bytes of topic {topic} (1,048,588 bytes unless it is set)"
         ),
         _ => code.to_string(),
     }

@@ -287,7 +287,7 @@ impl Feed for ClaimFeed {
         self.rows.in_flight
     }
 
-    fn overtaken(&self, now: Instant) -> Vec<Sequence> {
+    fn overtaken(&self, now: Instant) -> (Vec<Sequence>, Duration) {
         self.rows.overtaken(now)
     }
 

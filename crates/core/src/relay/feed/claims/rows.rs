@@ -144,12 +144,14 @@ impl ClaimedRows {
     }
 
     /// Rows that the sink has had for long without an answer, while it has settled later ones, the
-    /// oldest first.
-    pub(super) fn overtaken(&self, now: Instant) -> Vec<Sequence> {
-        let waits = |at: Instant| now.saturating_duration_since(at) >= OVERTAKEN_AFTER;
-        let rows = self.rows.range(..self.newest_settled);
-        let old = rows.filter(|(_, claimed)| claimed.offered_at.is_some_and(waits));
-        old.map(|(sequence, _)| *sequence).collect()
+    /// oldest first; and for how long.
+    pub(super) fn overtaken(&self, now: Instant) -> (Vec<Sequence>, Duration) {
+        let rows = self.rows.range(..self.newest_settled).filter_map(|(sequence, claimed)| {
+            let waits_for = now.saturating_duration_since(claimed.offered_at?);
+            (waits_for >= OVERTAKEN_AFTER).then_some((*sequence, waits_for))
+        });
+        let (old, waits): (Vec<Sequence>, Vec<Duration>) = rows.unzip();
+        (old, waits.into_iter().max().unwrap_or_default())
     }
 
     fn batch_of(&mut self, sequence: Sequence) -> Option<&mut OpenBatch> {

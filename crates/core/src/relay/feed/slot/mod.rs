@@ -467,8 +467,9 @@ impl Feed for SlotFeed {
         self.replication.flights.events()
     }
 
-    fn overtaken(&self, _now: Instant) -> Vec<Sequence> {
-        self.replication.flights.overtaken().collect()
+    fn overtaken(&self, now: Instant) -> (Vec<Sequence>, Duration) {
+        let flights = &self.replication.flights;
+        (flights.overtaken().collect(), flights.overtaken_for(now))
     }
 
     fn status(&self, now: Instant) -> Pass {
