@@ -34,7 +34,7 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
         && let Some(token) = token
     {
         let resume = || resume_over_http(config, token, &args.reason.reason, stop);
-        return acknowledge(stop, args, 0, "the relay goes on", resume);
+        return acknowledge(stop, args, 0, "the relay tries to go on", resume);
     }
     let stops = Stops::look(stops_config(config))?;
     let mut more = 0;
@@ -57,7 +57,7 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     let resume = || stops.kept.resume(&by, &args.reason.reason, Some(&stop)).map(drop);
     // A relay that waits looks at its state file alone.
     let next = match (waits, place) {
-        (true, Place::StateFile) => "the relay goes on",
+        (true, Place::StateFile) => "the relay tries to go on",
         (true, _) => "restart the relay that waits",
         (false, _) => "start the relay: walrelay run",
     };

@@ -142,7 +142,7 @@ fn a_relay_that_waits_is_alive_and_not_ready_until_it_is_resumed() {
     // WHEN it is halted again THEN the command asks it, and a stop is still a stop
     open_gap(&scene);
     relay.wait_until("the stop", || get("/readyz").is_ok_and(|it| it.body.contains(CODE)));
-    scene.walrelay(&["resume", "--yes"]).assert_done().assert_says(&["the relay goes on"]);
+    scene.walrelay(&["resume", "--yes"]).assert_done().assert_says(&["the relay tries to go on"]);
     relay.wait_until("readiness", || get("/readyz").is_ok_and(|it| it.status == 200));
     open_gap(&scene);
     relay.wait_until("the stop", || get("/readyz").is_ok_and(|it| it.body.contains(CODE)));

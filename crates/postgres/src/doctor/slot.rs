@@ -13,9 +13,25 @@ use walrelay_base::error::Fault;
 use walrelay_base::figures::binary_size;
 use walrelay_base::finding::{Finding, is_sound};
 
+/// Most slots of others that a fault names.
+const NAMED_MAX: usize = 10;
+
+/// A name that is wrong would leave a slot behind that nobody reads.
+fn missing(facts: &SourceFacts, name: &str) -> Fault {
+    let fault = slot_missing(name);
+    let others: Vec<&str> = facts.server.slots.iter().map(String::as_str).take(NAMED_MAX).collect();
+    if others.is_empty() {
+        return fault;
+    }
+    let (mend, others) = (&fault.mend, others.join(", "));
+    let mend =
+        format!("{mend}. If another slot of this server is meant, correct source.slot: {others}");
+    Fault { mend, ..fault }
+}
+
 pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     let Some(slot) = &facts.slot else {
-        return vec![Finding::fail(slot_missing(&settings.slot))];
+        return vec![Finding::fail(missing(facts, &settings.slot))];
     };
     if let Some(fault) = not_ours(slot, &facts.server.database) {
         return vec![Finding::fail(fault)];
