@@ -33,7 +33,7 @@ settings! {
         /// Longest time without data on the stream before the relay asks Postgres what its
         /// walsender does. It waits for a walsender that decodes, and closes a dead connection.
         pub stall_timeout: Duration = duration(100, HOUR_MS).default("30s"),
-        /// First wait before a reconnect, with full jitter.
+        /// First wait before a reconnect, with full jitter. After a session of less than 10 s the waits grow further.
         pub reconnect_base: Duration = duration(1, HOUR_MS).default("50ms"),
         /// Longest wait before a reconnect.
         pub reconnect_cap: Duration = duration(1, HOUR_MS).default("5s"),
