@@ -143,7 +143,7 @@ impl Flights {
 
     /// How long they have been waiting.
     pub fn overtaken_for(&self, now: Instant) -> Duration {
-        self.overtaken.waits_for(now)
+        self.overtaken.waiting_time(now)
     }
 
     /// How long the broker usually takes to confirm.

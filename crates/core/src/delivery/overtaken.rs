@@ -81,7 +81,7 @@ impl Overtaken {
     }
 
     /// How long some of these have been waiting.
-    pub(super) fn waits_for(&self, now: Instant) -> Duration {
+    pub(super) fn waiting_time(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
@@ -113,7 +113,7 @@ mod tests {
         overtaken.observe(began + 21 * TICK, (0, 20), Duration::ZERO);
         // THEN the first ten are overtaken, all that time, and the later ones are not old
         assert_eq!(overtaken.below(), 10);
-        assert_eq!(overtaken.waits_for(began + 21 * TICK), 21 * TICK);
+        assert_eq!(overtaken.waiting_time(began + 21 * TICK), 21 * TICK);
         overtaken.confirmed(25);
         overtaken.observe(began + 22 * TICK, (0, 30), Duration::ZERO);
         assert_eq!(overtaken.below(), 10);
