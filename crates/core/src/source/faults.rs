@@ -63,7 +63,7 @@ pub fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) ->
         ),
         _ => (
             format!("Postgres removed WAL after {confirmed} that it still needed"),
-            "raise max_slot_wal_keep_size and alarm on outbox_slot_safe_wal_bytes (config/alerts.yml)",
+            "raise max_slot_wal_keep_size and alarm on the WAL that is still safe (config/alerts.yml)",
         ),
     };
     slot_problem(
